@@ -1,0 +1,1 @@
+"""Plans the KV cache as a stated vLLM release does: layer specs, groups, blocks, tokens, concurrency."""
