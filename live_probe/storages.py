@@ -1,0 +1,89 @@
+"""Follows every storage that torch code makes and lets go, so that a model of an allocator can follow suit."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from live_probe.scratch import rows_of, sort_scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from live_probe.allocator import Block, CachingAllocator
+
+_SORTS = frozenset({torch.ops.aten.sort.default, torch.ops.aten.sort.stable})
+_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default})
+
+
+class Listener(Protocol):
+    """Told of operators that do more on a card than make their results."""
+
+    def on_operator(self) -> None:
+        """Hear of an operator that ran on the followed device."""
+
+    def on_matrix_product(self) -> None:
+        """Hear of a matrix product that is about to run."""
+
+
+class _Held(NamedTuple):
+    watch: weakref.ref[Any]
+    block: Block
+
+
+class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves the base unannotated
+    """Mirrors the life of every storage on one torch device type into a `CachingAllocator`.
+
+    A storage is allocated when an operator first returns it and freed when torch drops it. Views and in-place
+    results are recognised by their storage. Tensors made outside the mode are not followed.
+    """
+
+    def __init__(self, allocator: CachingAllocator, device_type: str, listener: Listener) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # likewise
+        self._allocator = allocator
+        self._device_type = device_type
+        self._listener = listener
+        self._held: dict[int, _Held] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401  whatever the operator gives
+        """Run the operator and take note of the storages that are new."""
+        if func in _PRODUCTS:
+            self._listener.on_matrix_product()
+        out = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in tree_leaves(out) if self._is_followed(leaf)]
+        for tensor in made:
+            self._follow(tensor.untyped_storage())
+        if made:
+            self._listener.on_operator()
+            if func in _SORTS:
+                self._take_scratch(args[0])
+        return out
+
+    def _is_followed(self, leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.device.type == self._device_type and leaf.layout == torch.strided
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata  # noqa: SLF001  the only name a storage has
+        if key in self._held or storage.nbytes() == 0:
+            return
+        block = self._allocator.malloc(storage.nbytes())
+        self._held[key] = _Held(weakref.ref(storage, lambda _gone: self._drop(key)), block)
+
+    def _drop(self, key: int) -> None:
+        self._allocator.free(self._held.pop(key).block)
+
+    def _take_scratch(self, tensor: torch.Tensor) -> None:
+        rows, columns = rows_of(tuple(tensor.shape))
+        blocks = [self._allocator.malloc(size) for size in sort_scratch(rows, columns, tensor.element_size())]
+        for block in blocks:
+            self._allocator.free(block)
