@@ -14,9 +14,10 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 HOPPER_WORKSPACE = 32 * MIB
-"""torch's cuBLAS workspace from compute capability 9.0 on (torch 2.3-2.13, ATen/cuda: parseChosenWorkspaceSize)."""
+"""torch's cuBLAS workspace at compute capability 9.0 and 10.0 (torch 2.3-2.13, ATen/cuda/CublasHandlePool.cpp:
+parseChosenWorkspaceSize)."""
 EARLIER_WORKSPACE = (2 * 4096 + 8 * 16) * 1024
-"""The same before Hopper: the default ":4096:2:16:8"."""
+"""The same on every other card: the default ":4096:2:16:8"."""
 
 
 class UnknownCardError(ValueError):
@@ -36,6 +37,7 @@ class Card(NamedTuple):
     context: int
     libraries: int
     blas_workspace: int
+    multiprocessors: int = 0
 
 
 def _printed(gib: float) -> int:
@@ -43,28 +45,30 @@ def _printed(gib: float) -> int:
     return round(gib * GIB / 65536) * 65536
 
 
-def _card(name: str, total: float, context_gib: float, workspace: int = EARLIER_WORKSPACE) -> Card:
+def _card(
+    name: str, total: float, context_gib: float, multiprocessors: int, workspace: int = EARLIER_WORKSPACE
+) -> Card:
     exact = isinstance(total, int)
     size = total if isinstance(total, int) else _printed(total)
     libraries = 240 * MIB if workspace == HOPPER_WORKSPACE else 64 * MIB
-    return Card(name, size, exact, round(context_gib * GIB), libraries, workspace)
+    return Card(name, size, exact, round(context_gib * GIB), libraries, workspace, multiprocessors)
 
 
 CARDS: tuple[Card, ...] = (
-    _card("H100-80GB", 85028896768, 0.51, HOPPER_WORKSPACE),
-    _card("H200-141GB", 139.80, 0.51, HOPPER_WORKSPACE),
-    _card("GH200-96GB", 102005473280, 0.51, HOPPER_WORKSPACE),
-    _card("B200-180GB", 178.35, 0.60, HOPPER_WORKSPACE),
-    _card("A100-80GB", 79.15, 0.41),
-    _card("A100-40GB", 42298834944, 0.41),
-    _card("L40S-48GB", 44.39, 0.40),
-    _card("A10G-24GB", 22.06, 0.25),
-    _card("L4-24GB", 23795204096, 0.25),
-    _card("T4-16GB", 14.74, 0.25),
-    _card("RTX3090-24GB", 23.56, 0.51),
-    _card("RTX4090-24GB", 23.64, 0.44),
-    _card("RTX5090-32GB", 31.36, 0.50, HOPPER_WORKSPACE),
-    _card("RTXPRO6000-96GB", 94.97, 0.55, HOPPER_WORKSPACE),
+    _card("H100-80GB", 85028896768, 0.51, 132, HOPPER_WORKSPACE),
+    _card("H200-141GB", 139.80, 0.51, 132, HOPPER_WORKSPACE),
+    _card("GH200-96GB", 102005473280, 0.51, 132, HOPPER_WORKSPACE),
+    _card("B200-180GB", 178.35, 0.60, 148, HOPPER_WORKSPACE),
+    _card("A100-80GB", 79.15, 0.41, 108),
+    _card("A100-40GB", 42298834944, 0.41, 108),
+    _card("L40S-48GB", 44.39, 0.40, 142),
+    _card("A10G-24GB", 22.06, 0.25, 80),
+    _card("L4-24GB", 23795204096, 0.25, 58),
+    _card("T4-16GB", 14.74, 0.25, 40),
+    _card("RTX3090-24GB", 23.56, 0.51, 82),
+    _card("RTX4090-24GB", 23.64, 0.44, 128),
+    _card("RTX5090-32GB", 31.36, 0.50, 170),
+    _card("RTXPRO6000-96GB", 94.97, 0.55, 188),
 )
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|MiB)", re.IGNORECASE)

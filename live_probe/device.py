@@ -71,6 +71,10 @@ class Device(Protocol):
     def driver(self) -> str:
         """The driver's version, or why it is not known."""
 
+    @property
+    def multiprocessors(self) -> int:
+        """How many multiprocessors the card has; 0 where there are none."""
+
     def running(self) -> AbstractContextManager[object]:
         """Cover a stretch of torch code; raises DeviceMemoryError for every allocation that fails inside."""
 
@@ -143,6 +147,7 @@ class CudaDevice:
         torch.cuda.set_device(self.torch_device)
         properties = torch.cuda.get_device_properties(index)
         self.name: str = properties.name
+        self.multiprocessors = int(properties.multi_processor_count)
         self.integrated = bool(getattr(properties, "is_integrated", False))
 
     @property

@@ -93,6 +93,7 @@ class SimulatedDevice:
     def __init__(self, card: Card, others: int = 0, backing: str = "meta") -> None:
         self.card = card
         self.name = f"{card.name} (simulated)"
+        self.multiprocessors = card.multiprocessors
         self.torch_device = torch.device(backing)
         self.memory_of_card = CardMemory(card.total, others)
         self.allocator = CachingAllocator(self.memory_of_card)

@@ -18,7 +18,9 @@ def cuda(monkeypatch):
     fake = mock.MagicMock()
     fake.is_available.return_value = True
     fake.device_count.return_value = 2
-    fake.get_device_properties.return_value = types.SimpleNamespace(name="Card X", is_integrated=0, uuid="abc")
+    fake.get_device_properties.return_value = types.SimpleNamespace(
+        name="Card X", is_integrated=0, uuid="abc", multi_processor_count=132
+    )
     fake.mem_get_info.return_value = (11, 99)
     fake.memory_stats.return_value = {
         "allocated_bytes.all.current": 1,
@@ -35,7 +37,7 @@ def cuda(monkeypatch):
 def test_memory_and_stats_are_read_for_the_chosen_card(cuda):
     """mem_get_info, memory_stats."""
     device = CudaDevice(1)
-    assert device.name == "Card X"
+    assert (device.name, device.multiprocessors) == ("Card X", 132)
     assert device.memory() == MemoryInfo(free=11, total=99)
     assert device.stats() == AllocatorStats(allocated=1, reserved=3, allocated_peak=2, reserved_peak=4)
     cuda.mem_get_info.assert_called_with(1)
@@ -61,7 +63,9 @@ def test_reset_empty_and_synchronise_reach_torch(cuda):
 
 def test_a_shared_memory_device_reports_available_ram(cuda, monkeypatch):
     """UMA: cudaMemGetInfo under-reports what the system can give."""
-    cuda.get_device_properties.return_value = types.SimpleNamespace(name="GB10", is_integrated=1)
+    cuda.get_device_properties.return_value = types.SimpleNamespace(
+        name="GB10", is_integrated=1, multi_processor_count=48
+    )
     monkeypatch.setattr("live_probe.device.available_ram", lambda: 77)
     assert CudaDevice().memory() == MemoryInfo(free=77, total=99)
 
