@@ -1,0 +1,5 @@
+"""`python -m kvforensics`."""
+
+from kvforensics.cli import main
+
+main()

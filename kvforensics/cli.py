@@ -1,0 +1,132 @@
+"""The command line. Commands are thin: read options, call, print; only this module prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvforensics.errors import ExitCode, UsageFault, code_of, expected
+from kvforensics.report.look import Look
+
+if TYPE_CHECKING:
+    from reconstruct.rebuild import Given
+
+app = typer.Typer(
+    name="kvforensics",
+    help="Rebuild the KV-cache memory ledger behind a vLLM start-up log.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+FORMATS = ("table", "markdown", "json")
+
+
+def _out(text: str) -> None:
+    """Write to stdout whatever its encoding can take; a closed pipe ends quietly."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
+    if not text.endswith("\n"):
+        sys.stdout.write("\n")
+
+
+def _complain(error: Exception) -> None:
+    sys.stderr.write(f"kvforensics: {' '.join(str(error).split())}\n")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+) -> None:
+    if version:
+        from kvforensics import __version__
+
+        _out(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise typer.Exit
+
+
+@app.command()
+def explain(
+    logs: Annotated[list[str], typer.Argument(metavar="LOG...", help="Log files; - reads standard input. .gz and .zst too.")],
+    form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
+    width: Annotated[int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")] = None,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
+    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="A waterfall for every rank, not only the binding one.")] = False,
+    startup: Annotated[str, typer.Option(help="Which start-up: its number from 1, last or all.")] = "last",
+    gpu: Annotated[str | None, typer.Option(help="The card, such as H100-80GB: bounds its total memory.")] = None,
+    total_memory: Annotated[str | None, typer.Option(help="What the driver reports: 79.19GiB or bytes.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")] = None,
+) -> None:
+    """Rebuild the ledger of each start-up in LOG and show where the memory went."""
+    try:
+        _check_choice("--format", form, FORMATS)
+        given = _given(gpu, total_memory, sets or [])
+        look = Look(width, ascii_only, all_ranks, _which(startup))
+    except UsageFault as error:
+        _complain(error)
+        raise typer.Exit(ExitCode.USAGE) from None
+    worst = ExitCode.ANSWERED
+    for log in logs:
+        try:
+            _out(_explained(log, form, given, look))
+        except expected() as error:
+            _complain(error)
+            worst = max(worst, code_of(error))
+    raise typer.Exit(worst)
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageFault(f"{option} {value}: choose one of {', '.join(choices)}")
+
+
+def _which(startup: str) -> str | int:
+    if startup in {"last", "all"}:
+        return startup
+    if startup.isdigit() and int(startup) > 0:
+        return int(startup)
+    raise UsageFault(f"--startup {startup}: write last, all or a number from 1")
+
+
+def _given(gpu: str | None, total: str | None, sets: list[str]) -> tuple[Given, ...]:
+    if not (gpu or total or sets):
+        return ()
+    from kvforensics import given
+
+    facts = [given.setting(text) for text in sets]
+    facts += [given.total_memory(total)] if total else []
+    facts += [given.gpu(gpu)] if gpu else []
+    return tuple(facts)
+
+
+def _explained(log: str, form: str, given: tuple[Given, ...], look: Look) -> str:
+    from kvforensics.explanation import explain as rebuild
+
+    report = rebuild(log, given)
+    if form == "json":
+        from kvforensics.report.json import render
+
+        return render(report)
+    if form == "markdown":
+        from kvforensics.report.markdown import render as markdown
+
+        return markdown(report, look)
+    from kvforensics.report.table import render as table
+
+    return table(report, look, colour=sys.stdout.isatty())
+
+
+def main() -> None:
+    """Run the command line; end with the codes of kvforensics.errors."""
+    try:
+        app()
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

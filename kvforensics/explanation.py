@@ -1,0 +1,60 @@
+"""The main job: a log in, its ledgers out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from parsers.log import read_log
+from reconstruct.rebuild import rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from parsers.source import Input
+    from reconstruct.ledger import StartUpLedger
+    from reconstruct.rebuild import Given
+
+
+class NothingToExplain(ValueError):  # noqa: N818 - names the input's state, not a fault of the program
+    """The input holds no start-up of vLLM; the message says what it looks like and what to pass instead."""
+
+
+class Report(NamedTuple):
+    """What one input says."""
+
+    name: str
+    lines: int
+    startups: tuple[StartUpLedger, ...]
+    damage: str | None = None
+    """Why the input could not be read to its end."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Give one row for each quantity: start-up, engine, rank, name, low, high, unit, origin, lines."""
+        from kvforensics.report.frame import to_frame
+
+        return to_frame(self)
+
+
+def explain(source: Input, given: Sequence[Given] = ()) -> Report:
+    """Rebuild the ledgers of every start-up in a log.
+
+    `source` is a path, `-` for standard input, bytes, or an iterable of lines; `given` are facts the user adds.
+
+    Raises UnreadableInput (cannot be opened), BinaryInput (no text) and NothingToExplain (no start-up of vLLM in it).
+    """
+    log = read_log(source)
+    if not log.startups:
+        raise NothingToExplain(_why_nothing(log.name, log.lines, log.foreign))
+    unread = [[r for r in log.unread if s.first_line <= r.line <= s.last_line] for s in log.startups]
+    ledgers = tuple(rebuild(s, u, given) for s, u in zip(log.startups, unread, strict=True))
+    return Report(log.name, log.lines, ledgers, log.damage)
+
+
+def _why_nothing(name: str, lines: int, foreign: str | None) -> str:
+    if not lines:
+        return f"{name}: the input is empty; pass the server's log from its start"
+    if foreign:
+        return f"{name}: this looks like a log of {foreign}; only vLLM's start-up logs can be explained"
+    return f"{name}: no line of a vLLM start-up in {lines} lines; pass the log from the server's start on"

@@ -1,0 +1,1 @@
+"""Reports: functions from ledgers to text. Nothing here prints."""

@@ -1,0 +1,93 @@
+"""The report as JSON, schema `kvforensics.explain/1`. Keys are added within a version, never renamed or dropped."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvforensics.explanation import Report
+    from reconstruct.interval import Interval
+    from reconstruct.ledger import Account, Conflict, EngineLedger, Quantity, StartUpLedger
+
+EXPLAIN_SCHEMA = "kvforensics.explain/1"
+
+CONFIG_KEYS = (
+    "model", "dtype", "kv_cache_dtype", "quantization", "max_model_len", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "decode_context_parallel_size", "gpu_memory_utilization", "enforce_eager", "max_num_seqs",
+    "max_num_batched_tokens", "block_size",
+)  # fmt: skip
+
+JsonObject = dict[str, Any]
+"""A JSON object on its way out; nothing reads it back."""
+
+
+def interval_object(interval: Interval) -> JsonObject:
+    """Give an interval's ends; an open end is null."""
+    return {"low": interval.low, "high": interval.high}
+
+
+def quantity_object(quantity: Quantity) -> JsonObject:
+    """Give one quantity as the contract writes it."""
+    found = {**interval_object(quantity.interval), "unit": quantity.unit, "origin": quantity.origin}
+    if quantity.inputs:
+        found["from"] = list(quantity.inputs)
+    if quantity.equation:
+        found["equation"] = quantity.equation
+    found["lines"] = list(quantity.lines)
+    return found
+
+
+def _account(account: Account) -> JsonObject:
+    return {
+        "quantities": {name: quantity_object(q) for name, q in account.quantities.items()},
+        "missing": {name: m.reason for name, m in account.missing.items()},
+    }
+
+
+def _engine(engine: EngineLedger) -> JsonObject:
+    ranks = [{"name": r.name, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account)} for r in engine.ranks]
+    residual = engine.residual
+    return {
+        "dp": engine.dp,
+        "ranks": ranks,
+        "capacity": {**_account(engine.capacity), "binding_rank": engine.binding_rank},
+        "residual": interval_object(residual) if residual else None,
+    }
+
+
+def _conflict(conflict: Conflict) -> JsonObject:
+    claims = [{**interval_object(c.interval), "origin": c.origin, "lines": list(c.lines)} for c in conflict.claims]
+    return {"quantity": conflict.quantity, "claims": claims, "note": conflict.note}
+
+
+def startup_object(startup: StartUpLedger) -> JsonObject:
+    """Give one start-up."""
+    version = startup.version
+    return {
+        "engine": "vllm",
+        "version": {"stated": version.stated, "low": version.low, "high": version.high, "note": version.note},
+        "generation": "/".join(dict.fromkeys(e.engine for e in startup.eras)),
+        "first_line": startup.log.first_line,
+        "last_line": startup.log.last_line,
+        "outcome": startup.outcome,
+        "config": {key: startup.settings.get(key) for key in CONFIG_KEYS},
+        "engines": [_engine(e) for e in startup.engines],
+        "conflicts": [_conflict(c) for c in startup.conflicts],
+        "unread": [{"line": r.line, "text": r.text[:300]} for r in startup.unread],
+        "findings": [],
+    }
+
+
+def explain_object(report: Report) -> JsonObject:
+    """Give the whole report."""
+    return {
+        "schema": EXPLAIN_SCHEMA,
+        "source": {"name": report.name, "lines": report.lines},
+        "startups": [startup_object(s) for s in report.startups],
+    }
+
+
+def render(report: Report) -> str:
+    """Give the report as one JSON document on one line."""
+    return json.dumps(explain_object(report), ensure_ascii=False)

@@ -1,0 +1,17 @@
+"""How a report for people is to look."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """Choices that change a report's looks, never its figures."""
+
+    width: int | None = None
+    """Columns; None for the terminal's, 80 where there is none."""
+    ascii_only: bool = False
+    all_ranks: bool = False
+    """A waterfall for each rank instead of the binding one."""
+    startup: str | int = "last"
+    """`last`, `all`, or a start-up's number from 1."""

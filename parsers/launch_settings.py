@@ -1,0 +1,129 @@
+"""What a launch was asked for: the engine's configuration line and the arguments line, key by key. Nothing is evaluated."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from parsers.rule import MATCH_SECONDS
+
+if TYPE_CHECKING:
+    from parsers.startups import StartUpLog
+
+Value = str | int | float | bool
+
+
+class Setting(NamedTuple):
+    """One setting as the log states it."""
+
+    value: Value | None
+    """None where the log says `None`."""
+    lines: tuple[int, ...]
+
+
+class Settings(NamedTuple):
+    """The settings of a start-up that its lines state."""
+
+    values: dict[str, Setting]
+    lists_changes: bool
+    """Whether a line lists the arguments that differ from their defaults: then those it omits are defaults."""
+    lists_all: bool
+    """Whether a line lists every argument."""
+
+    def get(self, name: str) -> Value | None:
+        """Give a setting's value, None where it is unset or not stated."""
+        found = self.values.get(name)
+        return found.value if found else None
+
+    def text(self, name: str) -> str | None:
+        """Give a setting as text."""
+        value = self.get(name)
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """Give a whole-number setting; None where it is none."""
+        value = self.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+ENGINE_KEYS = {
+    "model": "model",
+    "dtype": "dtype",
+    "max_seq_len": "max_model_len",
+    "load_format": "load_format",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "pipeline_parallel_size": "pipeline_parallel_size",
+    "data_parallel_size": "data_parallel_size",
+    "decode_context_parallel_size": "decode_context_parallel_size",
+    "quantization": "quantization",
+    "enforce_eager": "enforce_eager",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "device_config": "device",
+    "speculative_config": "speculative_config",
+    "enable_prefix_caching": "enable_prefix_caching",
+}
+"""Keys of the configuration line (str(VllmConfig) upstream) and what they are called here."""
+
+ARGUMENT_KEYS = (
+    "model", "dtype", "max_model_len", "load_format", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "decode_context_parallel_size", "quantization", "enforce_eager", "kv_cache_dtype",
+    "gpu_memory_utilization", "block_size", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes",
+    "num_gpu_blocks_override", "mm_ipc_gpu_memory_gb", "swap_space", "enable_expert_parallel", "cpu_offload_gb",
+    "enable_sleep_mode", "disable_hybrid_kv_cache_manager", "speculative_model", "enable_lora",
+)  # fmt: skip
+"""Arguments that decide memory."""
+
+_VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[A-Za-z]+\([^)]*\)|[^\s,(){}\[\]]+)"
+
+
+@functools.cache
+def _finder(name: str, style: str) -> Any:  # noqa: ANN401 - package regex has no types
+    import regex
+
+    key = f"'{name}': ?" if style == "dict" else rf"(?<![\w.'\"]){name}="
+    return regex.compile(key + _VALUE)
+
+
+def _value(text: str) -> Value | None:
+    if text[:1] in "'\"":
+        return text[1:-1]
+    if text in {"None", "True", "False"}:
+        return {"None": None, "True": True, "False": False}[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.removeprefix("torch.").rstrip(")")
+
+
+def _find(text: str, name: str, style: str) -> str | None:
+    try:
+        match = _finder(name, style).search(text, timeout=MATCH_SECONDS)
+    except TimeoutError:
+        return None
+    return match["value"] if match else None
+
+
+def read(startup: StartUpLog) -> Settings:
+    """Collect the settings of one start-up; the engine's own configuration line outranks the arguments."""
+    values: dict[str, Setting] = {}
+    for statement in startup.of("arguments", "changed_arguments"):
+        style = "dict" if statement.kind == "changed_arguments" else "pairs"
+        text = statement.text("arguments") or ""
+        for name in ARGUMENT_KEYS:
+            found = _find(text, name, style)
+            if found is not None:
+                values[name] = Setting(_value(found), statement.lines)
+    for statement in startup.of("engine_config", "engine_config_v0", "engine_config_v1"):
+        text = statement.text("config") or ""
+        for key, name in ENGINE_KEYS.items():
+            found = _find(text, key, "pairs")
+            if found is not None:
+                values[name] = Setting(_value(found), statement.lines)
+    for kind in ("max_num_batched_tokens", "max_num_seqs_default"):
+        for statement in startup.of(kind)[:1]:
+            for printed in statement.fields:
+                values[printed.name] = Setting(int(printed.text.replace(",", "")), statement.lines)
+    changes = bool(startup.of("changed_arguments"))
+    return Settings(values, changes, bool(startup.of("arguments")))

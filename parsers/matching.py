@@ -1,0 +1,182 @@
+"""From records to statements: which rule reads which line, across breaks that a terminal's width made."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from parsers.rule import MATCH_SECONDS, Printed, Rule, Statement, forms, holes, pattern
+from parsers.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parsers.record import Record
+
+ERROR = Rule(
+    "error",
+    "{error_class:word}: {message:rest}",
+    ("0.2.7", "0.33.0"),
+    "ValueError: the tokenizer cannot be loaded",
+    ("Error: ", "Exception: "),
+)
+"""The last line of any traceback; it stands apart from RULES because its first words are not fixed."""
+
+_ERROR_LINE = r"(?P<error_class>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?:: (?P<message>.*))?$"
+
+MAX_JOINED = 40
+"""Physical lines that one sentence may be broken into: the usage line has 500 characters, a terminal 20 columns."""
+
+ERROR_WORDS = ("Error: ", "Exception: ")
+"""A sentence may stand behind the class of the exception that carries it."""
+
+
+class _Match(NamedTuple):
+    rule: Rule
+    fields: tuple[Printed, ...]
+    complete: bool
+    end: int
+
+
+@functools.cache
+def _by_first_letters() -> dict[str, tuple[Rule, ...]]:
+    table: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        table.setdefault(rule.head[:4], []).append(rule)
+    return {letters: tuple(rules) for letters, rules in table.items()}
+
+
+def _starts(text: str) -> list[int]:
+    """Give the places where a sentence may begin: the start, and behind each exception's class."""
+    places = [0]
+    for word in ERROR_WORDS:
+        at = text.find(word)
+        while at >= 0:
+            places.append(at + len(word))
+            at = text.find(word, at + 1)
+    return places
+
+
+def _candidates(text: str, start: int) -> list[Rule]:
+    letters = text[start : start + 4]
+    if len(letters) < 4:
+        return [r for r in RULES if r.head.startswith(letters)] if letters.strip() else []
+    rules = _by_first_letters().get(letters, ())
+    return [r for r in rules if text.startswith(r.head[: len(text) - start], start)]
+
+
+def _best(text: str) -> _Match | None:
+    """Give the rule that takes most of `text`, else one that could go on if the text did."""
+    partial: _Match | None = None
+    best: _Match | None = None
+    for start in _starts(text):
+        for rule in _candidates(text, start):
+            try:
+                match = pattern(rule.template).match(text, start, partial=True, timeout=MATCH_SECONDS)
+            except TimeoutError:
+                continue
+            if not match:
+                continue
+            if match.partial:
+                partial = partial or _Match(rule, (), complete=False, end=len(text))
+            elif best is None or match.end() > best.end:
+                fields = tuple(Printed(n, match.group(n), f) for n, f in forms(rule.template).items())
+                best = _Match(rule, fields, complete=True, end=match.end())
+    return best or partial
+
+
+@functools.cache
+def _error_pattern() -> Any:  # noqa: ANN401 - package regex has no types
+    import regex
+
+    return regex.compile(_ERROR_LINE)
+
+
+def _error(record: Record) -> Statement | None:
+    """Read the line that names an exception, where no rule knows its message."""
+    if "Error" not in record.text and "Exception" not in record.text:
+        return None
+    match = _error_pattern().match(record.text.strip(), timeout=MATCH_SECONDS)
+    if not match:
+        return None
+    fields = tuple(Printed(n, match[n] or "", "text") for n in ("error_class", "message"))
+    return Statement("error", ERROR, record, fields, (record.line,))
+
+
+def _swallows_rest(rule: Rule) -> bool:
+    return holes(rule.template)[-1][2] == "rest"
+
+
+def _continues(record: Record, previous: Record) -> bool:
+    return not record.prefixed and record.line <= previous.line + 1 and bool(record.text)
+
+
+def _ends_in_number(text: str) -> bool:
+    return text[-1:].isdigit()
+
+
+def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
+    """Read the sentence that begins at record `i`; give it and the number of records it took."""
+    text = records[i].text
+    match = _best(text)
+    taken = 1
+    if match is None:
+        return _error(records[i]), 1
+    while i + taken < len(records) and taken < MAX_JOINED and _continues(records[i + taken], records[i + taken - 1]):
+        following = records[i + taken].text
+        if match.complete and not _may_go_on(match, text, following):
+            break
+        grown = _longer(text, following, match)
+        if grown is None:
+            break
+        text, match = grown
+        taken += 1
+    if not match.complete:
+        return _error(records[i]), 1
+    lines = tuple(dict.fromkeys(r.line for r in records[i : i + taken]))
+    return Statement(match.rule.kind, match.rule, records[i], match.fields, lines), taken
+
+
+def _may_go_on(match: _Match, text: str, following: str) -> bool:
+    """Whether a complete sentence may still lack its tail: a broken last number, or a list that runs on."""
+    if _swallows_rest(match.rule):
+        return _is_open(text) and _best(following) is None
+    return match.end == len(text) and _ends_in_number(text) and following.strip()[:1].isdigit()
+
+
+def _is_open(text: str) -> bool:
+    """Whether a bracket or a list is still open: the sentence was broken, not finished."""
+    return text.rstrip()[-1:] == "," or any(text.count(a) > text.count(b) for a, b in ("()", "{}", "[]"))
+
+
+def _longer(text: str, following: str, match: _Match) -> tuple[str, _Match] | None:
+    """Join the next line on, broken inside a word or at a space; None where neither reads as the sentence."""
+    broken_number = match.complete and not _swallows_rest(match.rule)
+    partial = None
+    for glue in ("", " "):
+        joined = text + glue + (following.lstrip() if glue else following)
+        grown = _best(joined)
+        if grown is None or (broken_number and (glue or grown.end <= match.end)):
+            continue
+        if grown.complete:
+            return joined, grown
+        partial = partial or (joined, grown)
+    return partial
+
+
+def statements(records: Sequence[Record]) -> tuple[list[Statement], list[Record]]:
+    """Read every sentence the rules know off consecutive records.
+
+    Gives the statements in order and the records that no rule took.
+    """
+    found: list[Statement] = []
+    unread: list[Record] = []
+    i = 0
+    while i < len(records):
+        statement, taken = _read(records, i)
+        if statement is None:
+            unread.append(records[i])
+        else:
+            found.append(statement)
+        i += taken
+    return found, unread

@@ -1,0 +1,138 @@
+"""Lines that say a start died, and of what."""
+
+from __future__ import annotations
+
+from parsers.rule import Rule
+
+_FREE_SAMPLE = (
+    "(60.87/79.19 GiB) on startup is less than desired GPU memory utilization (0.95, 75.23 GiB). Decrease GPU memory"
+)
+_FREE = (
+    "({initial_free_memory:gib}/{total_memory:gib} GiB) on startup is less than desired GPU memory utilization "
+    "({gpu_memory_utilization:ratio}, {requested_memory:gib} GiB)"
+)
+
+RULES = (
+    Rule(
+        "free_below_requested",
+        "Free memory on device " + _FREE,
+        ("0.9.1", "0.13.0"),
+        ("Free memory on device " + _FREE_SAMPLE).removesuffix(". Decrease GPU memory"),
+    ),
+    Rule(
+        "free_below_requested",
+        "Free memory on device {device:word} " + _FREE,
+        ("0.14.1", "0.33.0"),
+        ("Free memory on device cuda:1 " + _FREE_SAMPLE).removesuffix(". Decrease GPU memory"),
+    ),
+    Rule(
+        "free_below_requested",
+        "Free memory on device {device:word} ({initial_free_memory:gib}/{total_memory:gib} GiB) on startup is less than "
+        "the engine's budget after excluding external process's weights ({gpu_memory_utilization:ratio}, "
+        "{requested_memory:gib} GiB)",
+        ("0.32.0", "0.33.0"),
+        "Free memory on device cuda:0 (40.1/79.19 GiB) on startup is less than the engine's budget after excluding "
+        "external process's weights (0.92, 57.87 GiB)",
+    ),
+    Rule(
+        "external_exceeds",
+        "Externally held weights on device {device:word} ({external_weight_memory:gib}/{total_memory:gib} GiB) exceed the "
+        "desired GPU memory utilization ({gpu_memory_utilization:ratio}, {utilization_budget:gib} GiB)",
+        ("0.32.0", "0.33.0"),
+        "Externally held weights on device cuda:0 (75.0/79.19 GiB) exceed the desired GPU memory utilization (0.92, 72.86 "
+        "GiB)",
+    ),
+    Rule(
+        "no_kv_memory",
+        "No available memory for the cache blocks",
+        ("0.2.7", "0.33.0"),
+        "No available memory for the cache blocks",
+    ),
+    Rule(
+        "free_grew",
+        "Error in memory profiling. Initial free memory {initial_free_memory:gib} GiB, current free memory "
+        "{free_after_profiling:gib} GiB",
+        ("0.9.1", "0.33.0"),
+        "Error in memory profiling. Initial free memory 60.1 GiB, current free memory 61.2 GiB",
+    ),
+    Rule(
+        "free_grew",
+        "Error in memory profiling. Initial free memory {initial_free_memory:bytes}, current free memory "
+        "{free_after_profiling:bytes}.",
+        ("0.5.5", "0.9.0.1"),
+        "Error in memory profiling. Initial free memory 64533000000, current free memory 65713000000.",
+    ),
+    *(
+        Rule(
+            "out_of_memory",
+            f"{device} out of memory. Tried to allocate {{oom_tried:size}}. GPU {{device:count}} has a total {word} of "
+            "{total_memory:size} of which {oom_free:size} is free.{oom:rest}",
+            ("0.2.7", "0.33.0"),
+            f"{device} out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total {word} of 79.19 GiB of which 1.02 GiB "
+            "is free. Process 7 has 78.16 GiB memory in use.",
+        )
+        for device in ("CUDA", "HIP")
+        for word in ("capacity", "capacty")  # the misspelling is torch 2.1's own
+    ),
+    Rule(  # before torch 2.1
+        "out_of_memory",
+        "CUDA out of memory. Tried to allocate {oom_tried:size} (GPU {device:count}; {total_memory:size} total capacity; "
+        "{oom:rest}",
+        ("0.2.7", "0.33.0"),
+        "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total capacity; 70.00 GiB already allocated)",
+    ),
+    Rule(
+        "out_of_memory_warm_up",
+        "CUDA out of memory occurred when warming up {what:text} with {requests:count} dummy requests",
+        ("0.8.0", "0.33.0"),
+        "CUDA out of memory occurred when warming up sampler with 1024 dummy requests",
+    ),
+    Rule(
+        "out_of_memory_plain",
+        "CUDA error: out of memory",
+        ("0.2.7", "0.33.0"),
+        "CUDA error: out of memory",
+    ),
+    Rule(
+        "engine_failed",
+        "Engine core initialization failed. See root cause above",
+        ("0.8.5", "0.33.0"),
+        "Engine core initialization failed. See root cause above",
+    ),
+    Rule(
+        "engine_failed",
+        "EngineCore failed to start.",
+        ("0.8.5", "0.33.0"),
+        "EngineCore failed to start.",
+    ),
+    Rule(
+        "engine_failed",
+        "EngineCore hit an exception",
+        ("0.7.3", "0.8.4"),
+        "EngineCore hit an exception",
+    ),
+    Rule(
+        "engine_failed",
+        "Engine process failed to start",
+        ("0.6.0", "0.10.2"),
+        "Engine process failed to start",
+    ),
+    Rule(
+        "engine_died",
+        "EngineCore encountered a fatal error.",
+        ("0.8.5", "0.33.0"),
+        "EngineCore encountered a fatal error.",
+    ),
+    Rule(
+        "worker_failed",
+        "WorkerProc failed to start.",
+        ("0.8.5", "0.33.0"),
+        "WorkerProc failed to start.",
+    ),
+    Rule(
+        "traceback",
+        "Traceback (most recent call last)",
+        ("0.2.7", "0.33.0"),
+        "Traceback (most recent call last)",
+    ),
+)

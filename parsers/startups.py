@@ -1,0 +1,203 @@
+"""Which process said what: statements sorted into start-ups, engines and ranks. Nothing is merged, nothing interpreted."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from parsers.record import Speaker
+    from parsers.rule import Statement
+
+RANK_KINDS = frozenset(
+    (
+        "available", "cpu_auto", "cpu_explicit", "encoder_graph_captured", "explicit_kv_memory", "external_exceeds",
+        "external_weights", "free_after", "free_below_requested", "free_grew", "graph_captured", "graph_charged",
+        "graph_estimate", "graph_not_charged", "graph_pool", "initial_free", "load_peak", "mm_reservation",
+        "out_of_memory", "profile", "requested", "snapshot", "startup_plan", "usage", "usage_consumed", "v0_budget",
+        "v0_profile_064", "v0_terms", "weights", "xpu_before",
+    )
+)  # fmt: skip
+"""What a worker says of its own device."""
+
+WORKER_TOKENS_KINDS = frozenset(("blocks", "concurrency", "tokens"))
+"""What the engine says; up to 0.11.0 once for each worker, in rank order."""
+
+ONCE_PER_SERVER = frozenset(("api_version", "arguments", "banner_version", "changed_arguments"))
+ONCE_PER_ENGINE = frozenset(("engine_config", "engine_config_v0", "engine_config_v1"))
+ONCE_PER_RANK = frozenset(("available", "initial_free", "requested", "snapshot", "usage", "usage_consumed", "v0_budget"))
+
+
+class Process(NamedTuple):
+    """One process of one host; without a pid, everything that printed no process name."""
+
+    host: str | None
+    pid: int | None
+    name: str | None = None
+
+
+class RankLog(NamedTuple):
+    """What one worker printed."""
+
+    name: str
+    dp: int
+    pp: int | None
+    tp: int | None
+    node: str | None
+    pid: int | None
+    statements: tuple[Statement, ...]
+
+
+class EngineLog(NamedTuple):
+    """One scheduler and its workers; `statements` are those that no single worker made."""
+
+    dp: int
+    ranks: tuple[RankLog, ...]
+    statements: tuple[Statement, ...]
+
+
+class StartUpLog(NamedTuple):
+    """One launch."""
+
+    first_line: int
+    last_line: int
+    statements: tuple[Statement, ...]
+    engines: tuple[EngineLog, ...]
+
+    def of(self, *kinds: str) -> list[Statement]:
+        """Give the statements of these kinds, in order."""
+        return [s for s in self.statements if s.kind in kinds]
+
+
+@functools.cache
+def _name_pattern() -> Any:  # noqa: ANN401 - package regex has no types
+    import regex
+
+    return regex.compile(
+        r"(?P<role>VllmWorkerProcess|VllmWorker|RayWorker\w*|WorkerDict|Worker|DPEngineCore\w*|EngineCore|ApiServer|APIServer"
+        r"|MainProcess|DPSupervisor)(?:[_ ](?P<parts>.*)|-(?P<number>\d+))?"
+    )
+
+
+class Identity(NamedTuple):
+    """What a process name gives away."""
+
+    role: str = ""
+    """`engine`, `worker`, `server` or empty."""
+    dp: int | None = None
+    pp: int | None = None
+    tp: int | None = None
+    rank: int | None = None
+
+
+@functools.cache
+def identity(name: str | None) -> Identity:
+    """Read role and ranks off a process name: `Worker_DP1_PP0_TP3_EP3`, `EngineCore_DP1`, `VllmWorker rank=2`."""
+    match = _name_pattern().fullmatch(name or "")
+    if not match:
+        return Identity()
+    role = match["role"]
+    kind = "engine" if "EngineCore" in role else "worker" if "Worker" in role else "server"
+    found: dict[str, int] = {}
+    for part in (match["parts"] or "").replace(" ", "_").split("_"):
+        letters = part.rstrip("0123456789").rstrip("=")
+        digits = part[len(part.rstrip("0123456789")) :]
+        if digits:
+            found[letters.lower()] = int(digits)
+    dp = found.get("dp", found.get("") if kind == "engine" else None)
+    rank = found.get("rank", int(match["number"]) if match["number"] else None)
+    return Identity(kind, dp, found.get("pp"), found.get("tp"), rank)
+
+
+class _Draft:
+    """A start-up being collected."""
+
+    def __init__(self, line: int) -> None:
+        self.first_line = line
+        self.statements: list[Statement] = []
+        self.once: dict[tuple[str, str | None, Any], Statement] = {}
+        self.processes: set[Process] = set()
+
+    def repeats(self, statement: Statement) -> bool:
+        """Whether a line that one start-up prints once is here again, said anew."""
+        key = _once_key(statement)
+        before = self.once.get(key) if key else None
+        if before is None:
+            return False
+        same_words = [p.text for p in before.fields] == [p.text for p in statement.fields]
+        return not (same_words and before.record.time == statement.record.time)  # else a copy of the stream
+
+    def take(self, statement: Statement) -> None:
+        self.statements.append(statement)
+        self.processes.add(process_of(statement.record.speaker))
+        key = _once_key(statement)
+        if key:
+            self.once.setdefault(key, statement)
+
+
+def process_of(speaker: Speaker) -> Process:
+    """Give the process behind a speaker; the name counts only where no pid was printed."""
+    if speaker.pid is not None:
+        return Process(speaker.host, speaker.pid)
+    return Process(speaker.host, None, speaker.name)
+
+
+def _once_key(statement: Statement) -> tuple[str, str | None, Any] | None:
+    speaker = statement.record.speaker
+    who = identity(speaker.name)
+    if statement.kind in ONCE_PER_SERVER:
+        return statement.kind, speaker.host, speaker.name
+    if statement.kind in ONCE_PER_ENGINE:
+        return "engine_config", None, who.dp or 0
+    if statement.kind in ONCE_PER_RANK and (speaker.pid is not None or statement.kind == "v0_budget"):
+        return statement.kind, speaker.host, (speaker.name if speaker.pid is None else speaker.pid)
+    return None
+
+
+def _home(statement: Statement, drafts: list[_Draft]) -> _Draft | None:
+    """Give the start-up that a statement belongs to: its process's, else its host's, else the latest."""
+    speaker = statement.record.speaker
+    process = process_of(speaker)
+    if speaker.pid is not None:
+        for draft in reversed(drafts):
+            if process in draft.processes:
+                return draft
+    if speaker.host is not None:
+        for draft in reversed(drafts):
+            if any(p.host == speaker.host for p in draft.processes):
+                return draft
+    return drafts[-1] if drafts else None
+
+
+def _begins(statement: Statement, home: _Draft, drafts: list[_Draft]) -> bool:
+    if not home.repeats(statement):
+        return False
+    # A second engine of the same number beside the first belongs to another server; its own banner came before it.
+    return home is drafts[-1] or not drafts[-1].statements or statement.kind not in ONCE_PER_SERVER
+
+
+def split(statements: Iterable[Statement], last_line: int) -> tuple[StartUpLog, ...]:
+    """Sort statements into start-ups.
+
+    A start-up begins where a line that one launch prints once is said again: a banner or arguments by a server, a
+    configuration by an engine of the same number, a measurement by the same worker. A process stays in the start-up
+    of its first line, however much its lines interleave with another's.
+    """
+    drafts: list[_Draft] = []
+    for statement in statements:
+        home = _home(statement, drafts)
+        if home is None or _begins(statement, home, drafts):
+            home = _Draft(statement.line)
+            drafts.append(home)
+        home.take(statement)
+    ends = [d.first_line - 1 for d in drafts[1:]] + [last_line]
+    return tuple(_finished(d, max(end, d.statements[-1].lines[-1])) for d, end in zip(drafts, ends, strict=True))
+
+
+def _finished(draft: _Draft, last_line: int) -> StartUpLog:
+    from parsers.ranks import engines
+
+    statements = tuple(draft.statements)
+    return StartUpLog(draft.first_line, last_line, statements, engines(statements))

@@ -1,0 +1,70 @@
+"""How many cache groups a model has, as far as its log alone tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconstruct.releases import index
+
+if TYPE_CHECKING:
+    from parsers.startups import StartUpLog
+    from reconstruct.eras import Era
+    from reconstruct.interval import Interval
+    from reconstruct.releases import Span
+
+UNIFORM = frozenset(
+    (
+        "AquilaForCausalLM", "ArceeForCausalLM", "BaichuanForCausalLM", "BloomForCausalLM", "ChatGLMModel",
+        "CohereForCausalLM", "DeepseekForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "FalconForCausalLM",
+        "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM", "GPTNeoXForCausalLM", "GemmaForCausalLM",
+        "Glm4ForCausalLM", "Glm4MoeForCausalLM", "GlmForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
+        "InternLM2ForCausalLM", "InternLM3ForCausalLM", "InternLMForCausalLM", "KimiVLForConditionalGeneration",
+        "LlamaForCausalLM", "LlavaForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM", "MPTForCausalLM",
+        "OPTForCausalLM", "Olmo2ForCausalLM", "OlmoForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
+        "PhiForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen2VLForConditionalGeneration",
+        "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+        "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "QWenLMHeadModel",
+        "Starcoder2ForCausalLM", "StableLmForCausalLM", "XverseForCausalLM",
+    )
+)  # fmt: skip
+"""Architectures whose layers all cache alike, read off vllm/model_executor/models: one group, whatever their size."""
+
+SIGNS_OF_MORE = ("attention_block_size", "mamba_padding", "padding_layers")
+"""Lines that only models with unlike layers print."""
+
+
+def cache_groups(
+    log: StartUpLog, era: Era, span: Span, *, ready: bool, tokens: Interval, concurrency: Interval, length: Interval
+) -> int | None:
+    """Give the number of cache groups, None where the log leaves it open.
+
+    One group is taken where the log shows it: no sign of unlike layers, and either the architecture is known to be uniform,
+    or (0.9.1-0.20.0) tokens and concurrency, which count groups differently, agree, or (0.30.0+) a start that came up
+    without the line that lists several groups.
+    """
+    groups = [s for s in log.statements if s.kind == "cache_groups"]
+    if groups:
+        return len((groups[0].text("group_block_sizes") or "").split(","))
+    if any(s.kind == "hybrid_manager_disabled" for s in log.statements):
+        return 1
+    if any(s.kind in SIGNS_OF_MORE for s in log.statements):
+        return None
+    if era.tokens in {"none", "blocks"} or era.engine == "V0":
+        return 1
+    if era.tokens == "groups" and _agree(tokens, concurrency, length):
+        return 1
+    drafts = any("speculative_config=SpeculativeConfig(" in (s.text("config") or "") for s in log.statements)
+    if drafts:
+        return None
+    if any(s.text("architecture") in UNIFORM for s in log.statements if s.kind == "architecture"):
+        return 1
+    return 1 if span.low >= index("0.30.0") and ready else None
+
+
+def _agree(tokens: Interval, concurrency: Interval, length: Interval) -> bool:
+    """Whether tokens / length is the printed concurrency: with several groups one of them counts short."""
+    if None in (tokens.low, tokens.high, concurrency.low, concurrency.high, length.low, length.high):
+        return False
+    low = float(tokens.low or 0) / (float(length.high or 1) + 256)  # the last block of a request may be part-filled
+    high = float(tokens.high or 0) / float(length.low or 1)
+    return float(concurrency.low or 0) <= high and low <= float(concurrency.high or 0)

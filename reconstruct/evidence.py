@@ -1,0 +1,144 @@
+"""From what was printed to evidence: each figure's interval, and whose figure it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconstruct.equations import SUGGESTION_BUFFER
+from reconstruct.interval import Interval
+from reconstruct.quantities import BY_NAME
+from reconstruct.relations import Term
+from reconstruct.rounding import NotANumber, implied
+from reconstruct.solver import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from parsers.launch_settings import Settings
+    from parsers.startups import EngineLog
+    from parsers.rule import Statement
+    from reconstruct.eras import Era
+
+_RENAMED = {
+    "explicit_kv_cache_memory": "explicit_pool",
+    "kv_pool_memory": "rank_pool_memory",  # the reservation line is a worker's; the planner's pool is the binding one's
+    "override_num_blocks": "num_blocks",
+}
+"""Printed names that state a quantity under another name."""
+
+_GRAPH_SWITCH = {"graph_charged", "graph_not_charged"}
+
+
+def _term(name: str, rank: int | None) -> Term | None:
+    kind = BY_NAME.get(_RENAMED.get(name, name))
+    if kind is None:
+        return None
+    return Term(kind.name, rank if kind.scope == "rank" else None)
+
+
+def _of_statement(statement: Statement, rank: int | None) -> Iterator[Evidence]:
+    for printed in statement.fields:
+        term = _term(printed.name, rank)
+        if term is None or (BY_NAME[term.name].scope == "rank" and rank is None):
+            continue
+        try:
+            yield Evidence(term, implied(printed), "printed", statement.lines)
+        except NotANumber:
+            continue
+
+
+def of_rank(statements: Iterable[Statement], rank: int) -> Iterator[Evidence]:
+    """Give what a worker's own lines state, and the counts that the engine printed for it."""
+    for statement in statements:
+        if statement.kind in {"tokens", "concurrency", "blocks"}:
+            for item in _of_statement(statement, None):
+                yield item if item.term.name == "max_model_len" else item._replace(term=Term(item.term.name, rank))
+        else:
+            yield from _of_statement(statement, rank)
+    yield Evidence(Term("suggestion_buffer", rank), Interval.exactly(SUGGESTION_BUFFER), "config")
+
+
+def of_engine(engine: EngineLog, *, alone: bool, by_worker: bool) -> Iterator[Evidence]:
+    """Give what the engine's lines state.
+
+    `alone` is whether this is the start-up's only engine: the front end's block count is a sum over engines. `by_worker`
+    is whether its token counts are each worker's own; then only the length they share is the engine's.
+    """
+    for statement in engine.statements:
+        if statement.kind == "override" and statement.text("computed_num_blocks") == "0":
+            continue  # the graph profiler's own minimal cache, not the user's override
+        if statement.kind == "front_end_blocks" and not alone:
+            continue
+        for item in _of_statement(statement, None):
+            if by_worker and item.term.name in {"kv_cache_tokens", "max_concurrency", "num_blocks"}:
+                if statement.kind in {"tokens", "concurrency", "blocks"}:
+                    continue
+            yield item
+
+
+def graph_share(statements: Iterable[Statement], utilization: Interval, rank: int) -> Iterator[Evidence]:
+    """Give G_est / T as the utilisation line of the graph profile states it, twice over.
+
+    Source: v1/worker/gpu_worker.py determine_available_memory, 0.18.0-0.33: round(u -+ G_est / T, 4), the larger capped
+    at 1.0.
+    """
+    for statement in statements:
+        if statement.kind not in _GRAPH_SWITCH:
+            continue
+        printed = {p.name: implied(p) for p in statement.fields if p.form == "ratio4"}
+        current = utilization.meet(printed["gpu_memory_utilization"]) or printed["gpu_memory_utilization"]
+        term = Term("graph_share", rank)
+        raised = printed["suggested_utilization"].minus(current)
+        if statement.text("suggested_utilization") == "1.0000":
+            raised = Interval(raised.low, None)
+        yield Evidence(term, raised, "printed", statement.lines)
+        if "equivalent_utilization" in printed:
+            yield Evidence(term, current.minus(printed["equivalent_utilization"]), "printed", statement.lines)
+
+
+def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacity_length: bool) -> Iterator[Evidence]:
+    """Give what arguments and defaults state.
+
+    `capacity_length` is whether a capacity line states the length; then the configuration's, which may have been reduced
+    since, does not count.
+    """
+
+    asked = settings.values.get("gpu_memory_utilization")
+    if asked and isinstance(asked.value, int | float):
+        yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(float(asked.value)), "printed", asked.lines)
+    elif settings.lists_changes and not asked:
+        yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(era.default_utilization), "default")
+    length = settings.number("max_model_len")
+    if not capacity_length and length is not None and length > 0:
+        lines = settings.values["max_model_len"].lines
+        yield Evidence(Term("max_model_len"), Interval.exactly(length), "printed", lines)
+    pool = settings.number("kv_cache_memory_bytes")
+    if pool is not None:
+        for rank in ranks:
+            lines = settings.values["kv_cache_memory_bytes"].lines
+            yield Evidence(Term("explicit_pool", rank), Interval.exactly(pool), "printed", lines)
+
+
+def block_size(engine: EngineLog, settings: Settings, *, engine_version_high: int, tokens: Iterable[int]) -> Iterator[Evidence]:
+    """Give the block size: as a line raised or forced it, else as asked, else the default where it is known to rule.
+
+    Source of the defaults: config/cache.py (16), platforms/cpu.py check_and_update_config (128 from 0.11.2).
+    """
+    from reconstruct.releases import index
+
+    lines = [s for s in engine.statements if s.kind in {"attention_block_size", "backend_block_size"}]
+    if lines:
+        for item in _of_statement(lines[-1], None):
+            same = [s for s in lines if s.text("block_size") == lines[-1].text("block_size")]
+            yield item._replace(lines=tuple(line for s in same for line in s.lines))
+        return
+    asked = settings.values.get("block_size")
+    if asked and isinstance(asked.value, int):
+        yield Evidence(Term("block_size"), Interval.exactly(asked.value), "printed", asked.lines)
+        return
+    if not (settings.lists_changes or settings.lists_all):
+        return
+    device = settings.text("device") or "cuda"
+    default = 16 if device == "cuda" else 128 if device == "cpu" and engine_version_high >= index("0.11.2") else None
+    if default and all(count % default == 0 for count in tokens):
+        yield Evidence(Term("block_size"), Interval.exactly(default), "default")

@@ -1,0 +1,30 @@
+"""How a start ended, by the lines it left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parsers.startups import StartUpLog
+
+READY = frozenset(("engine_initialised", "server_started", "serving"))
+FATAL = frozenset(
+    (
+        "engine_failed", "external_exceeds", "free_below_requested", "free_grew", "need", "no_kv_memory", "out_of_memory",
+        "out_of_memory_plain", "out_of_memory_warm_up", "too_long", "worker_failed",
+    )
+)  # fmt: skip
+"""Sentences that no start survives; a traceback counts only where no warning carries it."""
+
+
+def outcome(log: StartUpLog) -> str:
+    """Give `ready`, `failed` or `unfinished`.
+
+    A start that came up is ready whatever happened before (caught errors) or after (it died serving).
+    """
+    if any(s.kind in READY for s in log.statements):
+        return "ready"
+    for s in log.statements:
+        if s.kind in FATAL or (s.kind in {"error", "traceback"} and s.record.level in {None, "ERROR", "CRITICAL"}):
+            return "failed"
+    return "unfinished"

@@ -1,0 +1,321 @@
+"""From a start-up's statements to its ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from parsers.launch_settings import read
+from reconstruct.cache_groups import cache_groups
+from reconstruct.equations import Shape, equations
+from reconstruct.eras import FIRST_V1, LAST_V0, possible
+from reconstruct.evidence import block_size, graph_share, of_engine, of_rank, of_settings
+from reconstruct.interval import ANYTHING, Interval
+from reconstruct.ledger import Account, Claim, Conflict, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger
+from reconstruct.missing import reason
+from reconstruct.outcome import outcome
+from reconstruct.quantities import BY_NAME, ENGINE, RANK
+from reconstruct.relations import Term
+from reconstruct.releases import index, narrow
+from reconstruct.solver import Evidence, Solution, solve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from parsers.launch_settings import Settings
+    from parsers.record import Record
+    from parsers.startups import EngineLog, StartUpLog
+    from reconstruct.eras import Era
+    from reconstruct.releases import EngineVersion, Span
+
+V0_KINDS = frozenset(("engine_config_v0", "v0_budget", "v0_profile_064", "v0_terms", "cpu_blocks"))
+V1_KINDS = frozenset(
+    (
+        "available", "engine_config_v1", "explicit_kv_memory", "free_after", "graph_estimate", "graph_pool", "need",
+        "profile", "requested", "snapshot", "tokens", "usage", "usage_consumed",
+    )
+)  # fmt: skip
+PLAIN_LOAD_FORMATS = frozenset(
+    ("LoadFormat.AUTO", "auto", "bitsandbytes", "dummy", "gguf", "hf", "mistral", "npcache", "pt", "runai_streamer",
+     "safetensors", "sharded_state", "tensorizer", "fastsafetensors")
+)  # fmt: skip
+"""Loaders that keep no weights in another process (model_executor/model_loader, 0.32)."""
+
+
+class Given(NamedTuple):
+    """A fact that the user adds to a log."""
+
+    name: str
+    interval: Interval
+    origin: str = "given"
+    """`given`, or `catalogue` where the user named a card and a table gave the figure."""
+    note: str = ""
+
+
+class _Facts(NamedTuple):
+    """What one engine's solution starts from, whatever the era."""
+
+    engine: EngineLog
+    ranks: tuple[int, ...]
+    all_ranks: bool
+    stages: int
+    alone: bool
+    ready: bool
+
+
+def _engines_possible(log: StartUpLog, span: Span) -> tuple[str, ...]:
+    kinds = {s.kind for s in log.statements}
+    if span.low > LAST_V0 or (kinds & V1_KINDS and not kinds & V0_KINDS):
+        return ("V1",)
+    if span.high < FIRST_V1 or (kinds & V0_KINDS and not kinds & V1_KINDS):
+        return ("V0",)
+    both_blocks = any(s.kind == "blocks" and s.text("num_cpu_blocks") for s in log.statements)
+    return ("V0",) if both_blocks else ("V0", "V1")
+
+
+def version_of(log: StartUpLog) -> EngineVersion:
+    """Give the release: as the engine states it, else the front end, else what the wordings leave open."""
+    stated = None
+    for kinds in (("engine_config", "engine_config_v0", "engine_config_v1"), ("banner_version", "api_version")):
+        found = [s.text("version") for s in log.of(*kinds) if s.text("version")]
+        if found:
+            stated = found[0]
+            break
+    return narrow(stated, [s.rule.releases for s in log.statements])
+
+
+def _facts(engine: EngineLog, settings: Settings, *, alone: bool, ready: bool) -> _Facts:
+    ranks = tuple(i for i, r in enumerate(engine.ranks) if r.name != "drafter")
+    tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
+    world = (tp or 1) * (pp or 1)
+    known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
+    return _Facts(engine, ranks, known and len(ranks) >= world, pp or 1, alone, ready)
+
+
+def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
+    """Whether the estimate was charged: one environment variable for all ranks of a launch."""
+    kinds = {s.kind for rank in engine.ranks for s in rank.statements}
+    if era.estimate == "none" or settings.get("enforce_eager") is True or "graph_not_charged" in kinds:
+        return False
+    return True if "graph_charged" in kinds else None
+
+
+def _meeting(evidence: Iterable[Evidence], term: Term) -> Interval:
+    met: Interval = ANYTHING
+    for item in evidence:
+        if item.term == term:
+            met = met.meet(item.interval) or met
+    return met
+
+
+def _lowest(evidence: Iterable[Evidence], name: str) -> Interval:
+    """Give the interval of the smallest of several workers' figures, or the engine's own."""
+    found = sorted(i.interval for i in evidence if i.term.name == name and i.interval.low is not None)
+    return found[0] if found else ANYTHING
+
+
+def _evidence(
+    facts: _Facts, log: StartUpLog, era: Era, span: Span, settings: Settings, given: Sequence[Given]
+) -> list[Evidence]:
+    engine = facts.engine
+    found: list[Evidence] = []
+    by_worker = any(s.kind in {"tokens", "concurrency", "blocks"} for r in engine.ranks for s in r.statements)
+    found += of_engine(engine, alone=facts.alone, by_worker=by_worker)
+    for i, rank in enumerate(engine.ranks):
+        found += of_rank(rank.statements, i)
+    capacity_length = any(e.term.name == "max_model_len" for e in found)
+    found += of_settings(settings, era, facts.ranks, capacity_length=capacity_length)
+    utilization = _meeting(found, Term("gpu_memory_utilization"))
+    for i in facts.ranks:
+        found += graph_share(engine.ranks[i].statements, utilization, i)
+        found += _assumed(facts, i, era, span, settings)
+    tokens = [int(e.interval.low) for e in found if e.term.name == "kv_cache_tokens" and e.interval.low is not None]
+    found += block_size(
+        engine, settings, engine_version_high=span.high, tokens=tokens if era.tokens in {"blocks", "groups"} else ()
+    )
+    for fact in given:
+        where = facts.ranks if BY_NAME[fact.name].scope == "rank" else (None,)
+        found += [Evidence(Term(fact.name, r), fact.interval, fact.origin, (), fact.note) for r in where]
+    del log
+    return found
+
+
+def _assumed(facts: _Facts, rank: int, era: Era, span: Span, settings: Settings) -> list[Evidence]:
+    """Give the terms that a release does not have, or that its settings leave at nothing."""
+    found = []
+    kinds = {s.kind for s in facts.engine.ranks[rank].statements}
+    zero = Interval.exactly(0)
+    if _charged(facts.engine, era, settings) is False:
+        found.append(Evidence(Term("cudagraph_memory_applied", rank), zero, "config"))
+    no_reservation = settings.lists_changes and settings.get("mm_ipc_gpu_memory_gb") is None
+    if "mm_reservation" not in kinds and (not era.reservation or no_reservation):
+        found.append(Evidence(Term("mm_ipc_reservation", rank), zero, "default"))
+    if span.high >= index("0.32.0") and not _may_be_external(kinds, span, settings):
+        found.append(Evidence(Term("external_weight_memory", rank), zero, "default"))
+    return found
+
+
+def _may_be_external(kinds: set[str], span: Span, settings: Settings) -> bool:
+    if span.high < index("0.32.0"):
+        return False
+    if kinds & {"external_weights", "external_exceeds"}:
+        return True
+    return settings.text("load_format") not in PLAIN_LOAD_FORMATS
+
+
+def _shape(
+    facts: _Facts, log: StartUpLog, era: Era, span: Span, settings: Settings, evidence: Sequence[Evidence]
+) -> Shape:
+    engine = facts.engine
+    kinds = {s.kind for r in engine.ranks for s in r.statements}
+    started = bool(kinds & {"available", "cpu_auto", "free_after", "graph_pool", "initial_free", "profile", "usage", "weights"})
+    refused = "free_below_requested" in kinds or "external_exceeds" in kinds
+    overrides = [s for s in engine.statements if s.kind == "override" and s.text("computed_num_blocks") != "0"]
+    explicit = bool(kinds & {"cpu_explicit", "explicit_kv_memory", "startup_plan"})
+    groups = cache_groups(
+        log,
+        era,
+        span,
+        ready=facts.ready,
+        tokens=_lowest(evidence, "kv_cache_tokens"),
+        concurrency=_lowest(evidence, "max_concurrency"),
+        length=_lowest(evidence, "max_model_len"),
+    )
+    told = [s.text("context_parallel_size") for s in engine.statements if s.kind == "context_parallel"]
+    return Shape(
+        ranks=facts.ranks,
+        all_ranks=facts.all_ranks,
+        stages=facts.stages,
+        started=started and not refused,
+        charged=_charged(engine, era, settings),
+        explicit_pool=explicit or settings.number("kv_cache_memory_bytes") is not None,
+        overridden=bool(overrides) or settings.number("num_gpu_blocks_override") is not None,
+        cache_groups=groups,
+        context_parallel=int(told[0]) if told and told[0] else settings.number("decode_context_parallel_size") or 1,
+        workers_tokens=tuple(
+            i for i, r in enumerate(engine.ranks) if any(s.kind in {"tokens", "blocks"} for s in r.statements)
+        ),
+        charges_external=_may_be_external(kinds, span, settings),
+    )
+
+
+class _Solved(NamedTuple):
+    era: Era
+    span: Span
+    shape: Shape
+    solution: Solution
+
+
+def _solved(
+    facts: _Facts, log: StartUpLog, version: EngineVersion, settings: Settings, given: Sequence[Given]
+) -> list[_Solved]:
+    """Solve under every era that the log leaves open; eras that its figures contradict fall away."""
+    found = []
+    for era, span in possible(version.span, _engines_possible(log, version.span)):
+        evidence = _evidence(facts, log, era, span, settings, given)
+        shape = _shape(facts, log, era, span, settings, evidence)
+        relations = equations(era, shape)
+        terms = {t for r in relations for t in r.terms} | {e.term for e in evidence}
+        bounds = {t: BY_NAME[t.name].bound for t in terms if t.name in BY_NAME and BY_NAME[t.name].bound != ANYTHING}
+        found.append(_Solved(era, span, shape, solve(evidence, relations, bounds)))
+    fewest = min(len(s.solution.clashes) for s in found)
+    return [s for s in found if len(s.solution.clashes) == fewest]
+
+
+def _quantity(term: Term, solved: Sequence[_Solved]) -> Quantity | None:
+    interval: Interval | None = None
+    for item in solved:
+        value = item.solution.values.get(term, ANYTHING)
+        interval = value if interval is None else interval.hull(value)
+    first = solved[0].solution
+    claims, steps = first.evidence.get(term, ()), first.steps.get(term, ())
+    if interval is None or interval == ANYTHING or not (claims or steps):
+        return None
+    unit = BY_NAME[term.name].unit
+    inputs = tuple(dict.fromkeys(t.name for step in steps[:2] for t in step.inputs))
+    equation = steps[0].relation if steps else ""
+    printed = [c for c in claims if c.origin == "printed"]
+    if printed:
+        lines = tuple(sorted({line for c in printed for line in c.lines}))
+        return Quantity(term.name, interval, unit, "printed", lines, inputs, equation)
+    if claims:
+        return Quantity(term.name, interval, unit, claims[0].origin, first.lines(term), inputs, equation)
+    return Quantity(term.name, interval, unit, "derived", first.lines(term), inputs, equation)
+
+
+def _account(names: Iterable[str], rank: int | None, solved: Sequence[_Solved]) -> Account:
+    quantities: dict[str, Quantity] = {}
+    missing: dict[str, Missing] = {}
+    for name in names:
+        found = _quantity(Term(name, rank), solved)
+        if found:
+            quantities[name] = found
+        elif rank is None or BY_NAME[name].scope == "rank":
+            missing[name] = Missing(name, reason(name, solved[0].era, solved[0].span, solved[0].shape))
+    return Account(quantities, missing)
+
+
+def _binding(facts: _Facts, ranks: Sequence[RankLedger], solved: Sequence[_Solved]) -> str | None:
+    """Give the rank with the fewest blocks: the only one, or the one whose pool is surely the smallest."""
+    own = [(ranks[i], solved[0].solution.values.get(Term("rank_pool_memory", i), ANYTHING)) for i in facts.ranks]
+    if len(own) == 1 and facts.all_ranks:
+        return own[0][0].name
+    bounded = [(rank, pool) for rank, pool in own if pool.high is not None]
+    if facts.stages > 1 or not facts.all_ranks or not bounded or len(bounded) < len(own):
+        return None
+    return min(bounded, key=lambda item: (item[1].high or 0, item[1].low or 0))[0].name
+
+
+def _residual(facts: _Facts, solved: Sequence[_Solved]) -> Interval | None:
+    """Give M - (R - C - H - G) of the first rank from the claims alone, before the equation narrowed them."""
+    from reconstruct.solver import agreed
+
+    solution = solved[0].solution
+    names = ("requested_memory", "total_consumed", "transient_peak_headroom", "cudagraph_memory_applied")
+    for i in facts.ranks:
+        claims = [solution.evidence.get(Term("available_kv_cache_memory", i), ())]
+        m = agreed(claims[0]) if claims[0] else ANYTHING
+        parts = [solution.values.get(Term(n, i), ANYTHING) for n in names]
+        if m.width is None or any(p.width is None for p in parts):
+            continue
+        return m.minus(parts[0]).plus(parts[1]).plus(parts[2]).plus(parts[3])
+    return None
+
+
+def _conflicts(solved: Sequence[_Solved]) -> list[Conflict]:
+    found = []
+    for clash in solved[0].solution.clashes:
+        claims = tuple(Claim(c.interval, c.origin, c.lines) for c in clash.claims)
+        found.append(Conflict(clash.term.name, claims, clash.note))
+    return found
+
+
+def _engine_ledger(solved: Sequence[_Solved], facts: _Facts) -> EngineLedger:
+    ranks = []
+    per_rank = ("bytes_per_block", "num_blocks", "kv_cache_tokens", "max_concurrency")
+    for i, log in enumerate(facts.engine.ranks):
+        names = [k.name for k in RANK] + list(per_rank) if log.name != "drafter" else ["model_memory"]
+        ranks.append(RankLedger(log.name, log.pp, log.tp, log.node, _account(names, i, solved)))
+    capacity = _account([k.name for k in ENGINE], None, solved)
+    return EngineLedger(
+        facts.engine.dp, tuple(ranks), capacity, _binding(facts, ranks, solved), _residual(facts, solved)
+    )
+
+
+def rebuild(log: StartUpLog, unread: Sequence[Record] = (), given: Sequence[Given] = ()) -> StartUpLedger:
+    """Rebuild the ledger of one start-up.
+
+    Every figure is the narrowest interval that the printed lines, the settings and `given` facts allow under each era
+    that the log leaves open.
+    """
+    settings = read(log)
+    version = version_of(log)
+    result = outcome(log)
+    engines, conflicts = [], []
+    eras: dict[Era, None] = {}
+    for engine in log.engines:
+        facts = _facts(engine, settings, alone=len(log.engines) == 1, ready=result == "ready")
+        solved = _solved(facts, log, version, settings, given)
+        eras.update({s.era: None for s in solved})
+        engines.append(_engine_ledger(solved, facts))
+        conflicts += _conflicts(solved)
+    return StartUpLedger(log, version, tuple(eras), result, settings, tuple(engines), tuple(conflicts), tuple(unread))

@@ -1,0 +1,430 @@
+"""Contractors: each relation between quantities narrows any of its terms from the others, and never too far.
+
+A relation is a value. `contract(box)` looks its terms' intervals up in `box` and gives, for each term that the others
+bound, the interval they leave it. Every result is an outer bound: true values that satisfy the relation stay inside.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from reconstruct.interval import ANYTHING, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Scope = int | None
+"""A rank's number, or None for the engine."""
+
+
+class Term(NamedTuple):
+    """One unknown: a quantity of a rank or of the engine."""
+
+    name: str
+    rank: Scope = None
+
+
+Box = "Mapping[Term, Interval]"
+Narrowing = tuple[Term, Interval]
+
+
+class Relation(Protocol):
+    """What the solver needs of a relation."""
+
+    @property
+    def name(self) -> str:
+        """The equation in words, as a report shows it."""
+        ...
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The unknowns it ties together."""
+        ...
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Give what the relation leaves each term, where it bounds it at all."""
+        ...
+
+
+class Sum(NamedTuple):
+    """`0 <= total - sum(parts) <= slack`, parts signed: M = R - C - H - G is total M, parts +R -C -H -G."""
+
+    name: str
+    total: Term
+    plus: tuple[Term, ...]
+    minus: tuple[Term, ...] = ()
+    slack: int = 0
+    """How far the total may lie above: 1 where the engine truncates a float."""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Total first."""
+        return (self.total, *self.plus, *self.minus)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Solve for each term in turn."""
+        slack = Interval(0, self.slack)
+        signed = [(t, 1) for t in self.plus] + [(t, -1) for t in self.minus]
+        values = [box.get(t, ANYTHING) if sign > 0 else box.get(t, ANYTHING).negated() for t, sign in signed]
+        yield self.total, _added(values).plus(slack)
+        goal = box.get(self.total, ANYTHING).minus(slack)
+        for i, (term, sign) in enumerate(signed):
+            rest = goal.minus(_added(values[:i] + values[i + 1 :]))
+            yield term, rest if sign > 0 else rest.negated()
+
+
+def _added(values: list[Interval]) -> Interval:
+    total = Interval.exactly(0)
+    for value in values:
+        total = total.plus(value)
+    return total
+
+
+class Budget(NamedTuple):
+    """`budget = floor(T * u)` or `ceil(T * u)`, the product taken in double precision as the engine does.
+
+    Source: 0.9.1-0.13 v1/worker/gpu_worker.py init_device (float); 0.14.0+ v1/worker/utils.py request_memory (ceil).
+    """
+
+    name: str
+    budget: Term
+    total: Term
+    utilization: Term
+    rounded_up: bool
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Budget, total, utilisation."""
+        return (self.budget, self.total, self.utilization)
+
+    def _product(self, total: float, utilization: float) -> int:
+        product = total * utilization
+        return math.ceil(product) if self.rounded_up else math.floor(product)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use that the product grows with both factors."""
+        total, u, budget = (box.get(t, ANYTHING) for t in (self.total, self.utilization, self.budget))
+        low = None if total.low is None or u.low is None else self._product(total.low, u.low)
+        high = None if total.high is None or u.high is None else self._product(total.high, u.high)
+        yield self.budget, Interval(low, high)
+        low = None if budget.low is None or not u.high else _first_total(self._product, int(budget.low), u.high)
+        high = None if budget.high is None or not u.low else _first_total(self._product, int(budget.high) + 1, u.low) - 1
+        yield self.total, Interval(low, high)
+        yield self.utilization, _quotient(budget, total)
+
+
+def _first_total(product, target: int, utilization: float) -> int:  # type: ignore[no-untyped-def]  # a bound method
+    """Give the smallest total whose product reaches `target`."""
+    guess = max(0, int((target - 1) / utilization) - 2)
+    step = 1 << 12
+    while product(guess, utilization) >= target and guess > 0:  # a double's rounding may put the guess too high
+        guess = max(0, guess - step)
+    while product(guess + 1, utilization) < target:
+        guess += 1 if product(guess + step, utilization) >= target else step
+    return guess + 1
+
+
+def _quotient(budget: Interval, total: Interval) -> Interval:
+    """Give the utilisations that can turn `total` into `budget`: one byte either way is the rounding."""
+    low = None if budget.low is None or not total.high else max(0.0, (budget.low - 1) / total.high * (1 - 1e-15))
+    high = None if budget.high is None or not total.low else (budget.high + 1) / total.low * (1 + 1e-15)
+    return Interval(low, high)
+
+
+class Share(NamedTuple):
+    """`part = whole * ratio`, any signs of part and ratio, whole positive: G_est against T by the utilisation line."""
+
+    name: str
+    part: Term
+    whole: Term
+    ratio: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Part, whole, ratio."""
+        return (self.part, self.whole, self.ratio)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use the product's corners, and for the whole only a ratio of one sign."""
+        part, whole, ratio = (box.get(t, ANYTHING) for t in self.terms)
+        if None not in (whole.low, whole.high, ratio.low, ratio.high):
+            corners = [w * r for w in whole for r in ratio]  # type: ignore[operator]  # None was excluded
+            yield self.part, Interval(math.floor(min(corners)), math.ceil(max(corners)))
+        if ratio.low is not None and ratio.low > 0 and part.low is not None and part.low > 0:
+            low = None if ratio.high is None else math.floor(part.low / ratio.high)
+            yield self.whole, Interval(low, None if part.high is None else math.ceil(part.high / ratio.low))
+
+
+class FloorDivision(NamedTuple):
+    """`quotient = pool // divisor`, pool not negative.
+
+    Source: v1/core/kv_cache_utils.py get_num_blocks; V0 worker/worker.py determine_num_available_blocks.
+    """
+
+    name: str
+    quotient: Term
+    pool: Term
+    divisor: Term
+    whole_pool: bool = True
+    """False where the count is another rank's: then it is only known not to exceed the quotient."""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Count, pool, divisor."""
+        return (self.quotient, self.pool, self.divisor)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use `count * divisor <= pool < (count + 1) * divisor`."""
+        count, pool, divisor = (box.get(t, ANYTHING) for t in self.terms)
+        if pool.high is not None and pool.high < 0:
+            return
+        if pool.high is not None and divisor.low:
+            yield self.quotient, Interval(None, int(pool.high) // int(divisor.low))
+        if pool.high is not None and count.low:
+            yield self.divisor, Interval(None, int(pool.high) // int(count.low))
+        if count.low is not None and divisor.low is not None:
+            yield self.pool, Interval(int(count.low) * int(divisor.low), None)
+        if not self.whole_pool:
+            return
+        if pool.low is not None and pool.low >= 0 and divisor.high:
+            yield self.quotient, Interval(int(pool.low) // int(divisor.high), None)
+        if pool.low is not None and pool.low >= 0 and count.high is not None:
+            yield self.divisor, Interval(int(pool.low) // (int(count.high) + 1) + 1, None)
+        if count.high is not None and divisor.high is not None:
+            yield self.pool, Interval(None, (int(count.high) + 1) * int(divisor.high) - 1)
+
+
+class Product(NamedTuple):
+    """`product = left * right`, both factors not negative whole numbers."""
+
+    name: str
+    product: Term
+    left: Term
+    right: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Product, then the factors."""
+        return (self.product, self.left, self.right)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use that a product of non-negative numbers grows with both."""
+        product, left, right = (box.get(t, ANYTHING) for t in self.terms)
+        low = None if left.low is None or right.low is None else left.low * right.low
+        high = None if left.high is None or right.high is None else left.high * right.high
+        yield self.product, Interval(low, high)
+        for this, other in ((self.left, right), (self.right, left)):
+            least = None if product.low is None or not other.high else -(-int(product.low) // int(other.high))
+            most = None if product.high is None or not other.low else int(product.high) // int(other.low)
+            yield this, Interval(least, most)
+
+
+class Minimum(NamedTuple):
+    """`least = min(of)`; with `open_ended`, members are missing and the minimum may lie below all that are known."""
+
+    name: str
+    least: Term
+    of: tuple[Term, ...]
+    open_ended: bool
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The minimum first."""
+        return (self.least, *self.of)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use that the minimum is below every member, and one of them."""
+        least = box.get(self.least, ANYTHING)
+        members = [box.get(t, ANYTHING) for t in self.of]
+        highs = [m.high for m in members if m.high is not None]
+        lows = [m.low for m in members]
+        low = None if self.open_ended or any(v is None for v in lows) else min(v for v in lows if v is not None)
+        yield self.least, Interval(low, min(highs) if highs else None)
+        for term in self.of:
+            yield term, Interval(least.low, None)
+        if not self.open_ended and len(self.of) == 1:
+            yield self.of[0], least
+
+
+class OneOf(NamedTuple):
+    """`value` equals one of the members; which one is not known."""
+
+    name: str
+    value: Term
+    members: tuple[Term, ...]
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The value first."""
+        return (self.value, *self.members)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Give the hull of the members."""
+        hull = box.get(self.members[0], ANYTHING)
+        for member in self.members[1:]:
+            hull = hull.hull(box.get(member, ANYTHING))
+        yield self.value, hull
+
+
+class Same(NamedTuple):
+    """Two names for one figure in this era."""
+
+    name: str
+    one: Term
+    other: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Both."""
+        return (self.one, self.other)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Give each the other's interval."""
+        yield self.one, box.get(self.other, ANYTHING)
+        yield self.other, box.get(self.one, ANYTHING)
+
+
+class Either(NamedTuple):
+    """`value` is 0 or equals `other`: a charge that may have been switched off."""
+
+    name: str
+    value: Term
+    other: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The charge, then what it may be."""
+        return (self.value, self.other)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Give the hull of both cases, or the one case that is left."""
+        value, other = box.get(self.value, ANYTHING), box.get(self.other, ANYTHING)
+        if not value.contains(0):
+            yield self.value, other
+            yield self.other, value
+        elif value.meet(other) is not None:
+            yield self.value, other.hull(Interval.exactly(0))
+        else:
+            yield self.value, Interval.exactly(0)
+
+
+class AtMost(NamedTuple):
+    """`small <= large`."""
+
+    name: str
+    small: Term
+    large: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Small, large."""
+        return (self.small, self.large)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Pass the ends on."""
+        yield self.small, Interval(None, box.get(self.large, ANYTHING).high)
+        yield self.large, Interval(box.get(self.small, ANYTHING).low, None)
+
+
+class Quotient(NamedTuple):
+    """`ratio = numerator / denominator` in doubles, all positive: concurrency = blocks / blocks of one request."""
+
+    name: str
+    ratio: Term
+    numerator: Term
+    denominator: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Ratio, numerator, denominator."""
+        return (self.ratio, self.numerator, self.denominator)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use monotonicity, with the rounding of one division as margin."""
+        ratio, over, under = (box.get(t, ANYTHING) for t in self.terms)
+        wide, tight = 1 + 4e-16, 1 - 4e-16
+        low = None if over.low is None or not under.high else over.low / under.high * tight
+        high = None if over.high is None or not under.low else over.high / under.low * wide
+        yield self.ratio, Interval(low, high)
+        low = None if ratio.low is None or under.low is None else math.ceil(ratio.low * under.low * tight)
+        high = None if ratio.high is None or under.high is None else math.floor(ratio.high * under.high * wide)
+        yield self.numerator, Interval(low, high)
+        low = None if over.low is None or not ratio.high else math.ceil(over.low / ratio.high * tight)
+        high = None if over.high is None or not ratio.low else math.floor(over.high / ratio.low * wide)
+        yield self.denominator, Interval(low, high)
+
+
+class TruncatedProduct(NamedTuple):
+    """`tokens = int(ratio * length)` in doubles. Source: 0.20.1+ v1/core/kv_cache_utils.py, the logged KV cache size."""
+
+    name: str
+    tokens: Term
+    ratio: Term
+    length: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Tokens, ratio, length."""
+        return (self.tokens, self.ratio, self.length)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Use `tokens <= ratio * length < tokens + 1`, with the rounding of one product as margin."""
+        tokens, ratio, length = (box.get(t, ANYTHING) for t in self.terms)
+        low = None if ratio.low is None or length.low is None else math.floor(ratio.low * length.low)
+        high = None if ratio.high is None or length.high is None else math.floor(ratio.high * length.high)
+        yield self.tokens, Interval(low, high)
+        least = None if tokens.low is None or not length.high else tokens.low / length.high * (1 - 4e-16)
+        most = None if tokens.high is None or not length.low else (tokens.high + 1) / length.low * (1 + 4e-16)
+        yield self.ratio, Interval(least, most)
+
+
+class CeilDivision(NamedTuple):
+    """`blocks = cdiv(length, size)`. Source: v1/kv_cache_interface.py max_memory_usage_bytes of full attention."""
+
+    name: str
+    blocks: Term
+    length: Term
+    size: Term
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Blocks, length, size."""
+        return (self.blocks, self.length, self.size)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Bound the quotient, and the length by it."""
+        blocks, length, size = (box.get(t, ANYTHING) for t in self.terms)
+        low = None if length.low is None or not size.high else -(-int(length.low) // int(size.high))
+        high = None if length.high is None or not size.low else -(-int(length.high) // int(size.low))
+        yield self.blocks, Interval(low, high)
+        low = None if blocks.low is None or size.low is None else (int(blocks.low) - 1) * int(size.low) + 1
+        high = None if blocks.high is None or size.high is None else int(blocks.high) * int(size.high)
+        yield self.length, Interval(low, high)
+
+
+class Multiple(NamedTuple):
+    """`count = (blocks // groups) * size`. Source: 0.9.1-0.20.0 v1/core/kv_cache_utils.py, the logged KV cache size."""
+
+    name: str
+    tokens: Term
+    blocks: Term
+    size: Term
+    groups: int
+    context_parallel: int = 1
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Tokens, blocks, block size."""
+        return (self.tokens, self.blocks, self.size)
+
+    def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
+        """Bound tokens by blocks and the reverse; a remainder of less than one group hides in the division."""
+        tokens, blocks, size = (box.get(t, ANYTHING) for t in self.terms)
+        g, cp = self.groups, self.context_parallel
+        low = None if blocks.low is None or size.low is None else int(blocks.low) // g * int(size.low) * cp
+        high = None if blocks.high is None or size.high is None else int(blocks.high) // g * int(size.high) * cp
+        yield self.tokens, Interval(low, high)
+        low = None if tokens.low is None or not size.high else -(-int(tokens.low) // (int(size.high) * cp)) * g
+        high = None if tokens.high is None or not size.low else int(tokens.high) // (int(size.low) * cp) * g + g - 1
+        yield self.blocks, Interval(low, high)
