@@ -34,8 +34,8 @@ def group_page_bytes(group: Group, rules: PlannerRules) -> int:
 
 
 def group_bytes(group: Group, rules: PlannerRules) -> int:
-    """Bytes that one block of the group fills: the pages of all its layers."""
-    return group_page_bytes(group, rules) * (1 if group.mixed else len(group.layers))
+    """Bytes that one block of the group fills on this worker: the pages of its layers there."""
+    return group_page_bytes(group, rules) * (bool(group.layers) if group.mixed else len(group.layers))
 
 
 def bytes_per_block(groups: Sequence[Group], planning: Planning) -> int:
@@ -77,19 +77,19 @@ def _tuple_pool_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
     """Bytes per block of DeepSeek-V4's groups: page tuples, slots by page size (0.23.0), the widest group (0.27.0)."""
     if rules.tuple_pool == "widest":
         return max(group_bytes(group, rules) for group in groups)
-    if rules.tuple_pool == "tuples":
-        return _tuple_bytes(groups, rules)
     slots: dict[int, int] = {}
     for group in groups:
-        pages = [page_size_bytes(spec, rules) for spec in group.specs[: len(group.layers)]]
-        for page in set(pages):
-            slots[page] = max(slots.get(page, 0), pages.count(page))
+        # A group without layers on this worker still lists the whole model's specs.
+        for page, count in Counter(page_size_bytes(spec, rules) for spec in group.specs if group.layers).items():
+            slots[page] = max(slots.get(page, 0), count)
+    if rules.tuple_pool == "tuples":
+        return _tuple_page_bytes(groups, rules) * max(slots.values(), default=0)
     return sum(page * count for page, count in slots.items())
 
 
-def _tuple_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
-    tuple_bytes = sum({page_size_bytes(spec, rules) for spec in groups[0].specs})
-    return tuple_bytes * max(most_common_count(group.specs, rules) for group in groups)
+def _tuple_page_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
+    """One page of each size that the full MLA layers have."""
+    return sum({page_size_bytes(spec, rules) for spec in groups[0].specs})
 
 
 def request_blocks(group: Group, length: int, planning: Planning) -> int:
@@ -122,7 +122,8 @@ def need_terms(groups: Sequence[Group], own: Sequence[LayerSpec], planning: Plan
     elif len(groups) == 1 and groups[0].mixed:
         return _layer_terms(groups[0].specs, rules)
     elif all(group.mixed for group in groups):
-        block_bytes = _tuple_bytes(groups, rules)
+        tuples = max(most_common_count(group.specs, rules) for group in groups)
+        block_bytes = _tuple_page_bytes(groups, rules) * tuples
     else:
         block_bytes = bytes_per_block(groups, planning)
         groups = groups[:1] if rules.need.startswith("first_group") else groups

@@ -199,7 +199,7 @@ def _joins(members: Sequence[LayerSpec], spec: LayerSpec, rules: PlannerRules) -
 def _with_hidden(groups: list[Group], hidden: Layers, rules: PlannerRules) -> list[Group]:
     """Add hidden-state layers, one group each, on the common page.
 
-    Source: 0.22.0 KU get_kv_cache_groups, 0.31.0 _ensure_min_page_size.
+    Source: 0.22.0 KU get_kv_cache_groups, 0.30.0 _ensure_min_page_size.
     """
     common = page_size_bytes(groups[0].specs[0], rules)
     per_token = {layer: spec.num_kv_heads * spec.head_size * dtype_size(spec.dtype) for layer, spec in hidden.items()}

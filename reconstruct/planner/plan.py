@@ -126,8 +126,10 @@ def _settle(stages: list[Stage], memory: list[int], length: int, launch: Launch,
         _check_memory(checks, length, planning)
     divided = [min(memory)] * len(memory) if rules.shared_divisor else memory
     blocks = [own // stage.block_bytes if stage.groups else 1 for stage, own in zip(stage_of, divided, strict=True)]
-    overridden = override is not None and rules.override != "ignored" and any(stage.groups for stage in stages)
-    return _Settled(stages, checks, memory, blocks, override if overridden else min(blocks), length)
+    num_blocks = min(blocks)
+    if override is not None and rules.override != "ignored" and any(stage.groups for stage in stages):
+        num_blocks = override
+    return _Settled(stages, checks, memory, blocks, num_blocks, length)
 
 
 def _fitted(checks: _Checks, length: int, planning: Planning) -> int:
@@ -198,7 +200,12 @@ def _capacity(settled: _Settled, launch: Launch, planning: Planning) -> tuple[in
 
 def _longest(settled: _Settled, planning: Planning) -> int | NotStated:
     checks = [(terms, own) for terms, own in settled.checks if terms]
-    longest = min((longest_fitting(terms, own, _LONGEST_REQUEST, planning) for terms, own in checks), default=0)
+    if not checks:
+        return NotStated("the model has no cache layers")
+    try:
+        longest = min(longest_fitting(terms, own, _LONGEST_REQUEST, planning) for terms, own in checks)
+    except Unsupported as unknown:
+        return NotStated(str(unknown))
     if 0 < longest < _LONGEST_REQUEST:
         return longest
     return NotStated("no cache group grows with the request" if longest else "one request does not fit")

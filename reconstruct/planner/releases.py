@@ -236,22 +236,22 @@ ROWS: tuple[Row, ...] = (
     ),
     (
         "0.30.0",
-        "KU _get_packed_kv_cache_groups is_state_bucket; KI SparseCacheRole; config/vllm.py use_v2_model_runner",
+        "KU _get_packed_kv_cache_groups, _ensure_min_page_size; KI SparseCacheRole; config/vllm.py use_v2_model_runner",
         {
             "fields": {"cache_role"},
             "state_buckets": {"CircularBufferSpec", "SlidingWindowSpec", "SlidingWindowMLASpec"},
             "mla_merge_roles": True,
             "runner": "v2",
+            "hidden_blocks": "grows",
         },
     ),
     (
         "0.31.0",
-        "KI KVCacheSpec.dcp_sharded, block_stride_alignment; KU unify_hybrid_kv_cache_specs, _ensure_min_page_size",
+        "KI KVCacheSpec.dcp_sharded, block_stride_alignment; KU unify_hybrid_kv_cache_specs",
         {
             "fields": {"dcp_sharded", "block_stride_alignment", "max_tp_shards", "bounded_replay"},
             "length_split": "dcp_if_sharded",
             "stride_alignment": "lcm",
-            "hidden_blocks": "grows",
             "promotion_splits_replicated": True,
         },
     ),
