@@ -1,0 +1,243 @@
+"""Random start-ups that could be real, and random transports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.render.numbers_as_printed import GIB, MIB
+from tests.render.parts import Captures, Failure, Group, Rank
+from tests.render.releases import KNOWN, V0_LAST, V1_FIRST, since
+from tests.render.truth import Truth
+from tests.render.wrappers import WRAPPERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PAGE = 1 << 16
+"""Drivers hand out memory in pages of 64 KiB."""
+
+CARDS = {
+    "H100 SXM": 85028896768,
+    "A100 40GB": 42298834944,
+    "L4": 23795204096,
+    "GH200": 102005473280,
+    "H200": 150121480192,
+    "A100 80GB": 85098823680,
+    "RTX 4090": 25386352640,
+    "RTX 3090": 25430786048,
+    "RTX PRO 6000": 101970870272,
+    "T4": 15655829504,
+    "MI300X": 206141652992,
+}
+"""Total memory as drivers report it, in bytes; the first four are exact, the rest lie in what was seen."""
+
+UTILIZATIONS = (0.9, 0.92, 0.95, 0.85, 0.8, 0.7, 0.5, 0.875, 0.8661508568217998, 0.97, 0.35, 0.9375, 0.6)
+
+
+class Shape(NamedTuple):
+    """What of a model decides its KV cache."""
+
+    model: str
+    architecture: str
+    layers: int
+    kv_heads: int
+    head_size: int
+    moe: bool = False
+    sliding: int = 0
+    """Layers with a window, in a hybrid; 0 means every layer is full."""
+    window: int = 0
+
+
+SHAPES = (
+    Shape("meta-llama/Llama-3.1-8B-Instruct", "LlamaForCausalLM", 32, 8, 128),
+    Shape("Qwen/Qwen2.5-7B-Instruct", "Qwen2ForCausalLM", 28, 4, 128),
+    Shape("Qwen/Qwen2.5-1.5B-Instruct", "Qwen2ForCausalLM", 28, 2, 128),
+    Shape("microsoft/phi-4", "Phi3ForCausalLM", 40, 10, 128),
+    Shape("facebook/opt-125m", "OPTForCausalLM", 12, 12, 64),
+    Shape("Qwen/Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 48, 4, 128, moe=True),
+)
+HYBRIDS = (
+    Shape("openai/gpt-oss-20b", "GptOssForCausalLM", 24, 8, 64, moe=True, sliding=12, window=128),
+    Shape("google/gemma-3-27b-it", "Gemma3ForCausalLM", 60, 16, 128, sliding=50, window=1024),
+)
+
+
+def pages(low: float, high: float) -> st.SearchStrategy[int]:
+    """Bytes between `low` and `high` GiB, in whole driver pages."""
+    return st.integers(int(low * GIB) // PAGE, int(high * GIB) // PAGE).map(lambda count: count * PAGE)
+
+
+def blobs(low: float, high: float) -> st.SearchStrategy[int]:
+    """Bytes between `low` and `high` GiB, in torch's steps of 512."""
+    return st.integers(int(low * GIB) // 512, int(high * GIB) // 512).map(lambda count: count * 512)
+
+
+utilizations = st.one_of(
+    st.sampled_from(UTILIZATIONS),
+    st.integers(3000, 9800).map(lambda n: n / 10000),
+    st.floats(0.3, 0.98, allow_nan=False),
+)
+
+captures = st.builds(
+    lambda a, b, c, d: Captures(a * 2 * MIB, b * 2 * MIB, c * 2 * MIB, d * 2 * MIB),
+    st.integers(10, 120),
+    st.integers(0, 14),
+    st.integers(0, 400),
+    st.integers(0, 6),
+)
+
+
+def stage_layers(version: str, layers: int, stages: int) -> list[int]:
+    """Layers per pipeline stage: the remainder goes last up to 0.7.3, then from the second to last backwards."""
+    each, left = divmod(layers, stages)
+    counts = [each] * stages
+    if not since(version, "0.8.0"):
+        counts[-1] += left
+    else:
+        for back in range(left):
+            counts[-2 - back] += 1
+    return counts
+
+
+Engine = Literal["V0", "V1"]
+Level = Literal["INFO", "DEBUG"]
+levels: st.SearchStrategy[Level] = st.sampled_from(("INFO", "DEBUG"))
+
+
+@st.composite
+def topologies(draw: st.DrawFn, version: str, engine: str, moe: bool) -> dict[str, Any]:
+    """Ranks and nodes that the release could run."""
+    shapes = [(1, 1, 1)] * 3 + [(2, 1, 1), (4, 1, 1)]
+    if since(version, "0.8.4") or (engine == "V0" and since(version, "0.5.5")):
+        shapes += [(1, 2, 1), (2, 2, 1)]
+    if engine == "V1" and since(version, "0.8.4"):
+        shapes += [(1, 1, 2)]
+    if engine == "V1" and moe and since(version, "0.8.4"):
+        shapes += [(2, 1, 2)]
+    tp, pp, dp = draw(st.sampled_from(shapes))
+    many = tp * pp > 1 and dp == 1
+    ray = many and draw(st.integers(0, 4)) == 0 and (engine == "V0" or since(version, "0.8.4"))
+    nodes = 2 if ray and draw(st.booleans()) else 1
+    return {"tp": tp, "pp": pp, "dp": dp, "ray": ray, "nodes": nodes}
+
+
+@st.composite
+def ranks(draw: st.DrawFn, version: str, total: int, u: float, bytes_per_block: int) -> Rank:
+    """One worker; mostly it fits, sometimes it does not."""
+    budget = total * u
+    neighbours = draw(st.sampled_from((0, 0, 0, 0, 3 * GIB)))
+    free = total - draw(pages(0.2, 2.5)) - neighbours
+    tight = draw(st.integers(0, 7)) == 0
+    low, high = (0.85, 1.0) if tight else (0.05, draw(st.sampled_from((0.3, 0.7))))
+    weights = draw(blobs(low * budget / GIB, high * budget / GIB))
+    peak = draw(blobs(0.05, min(5.0, 0.15 * budget / GIB + 0.1)))
+    other = draw(pages(-0.03, 1.5))
+    slack = draw(blobs(0, 0.4))
+    external = draw(pages(0.0, 2.0)) if since(version, "0.32.0") and draw(st.integers(0, 3)) == 0 else 0
+    return Rank(
+        total_memory=total,
+        initial_free_memory=free - external,
+        model_memory=weights,
+        torch_peak_increase=peak,
+        non_torch_increase=other,
+        bytes_per_block=bytes_per_block,
+        total_consumed=weights + slack + other,
+        transient_peak_headroom=draw(st.integers(0, peak // 512).map(lambda n: n * 512)),
+        reserved_slack=slack,
+        captures=draw(captures),
+        cudagraph_actual=draw(pages(-0.3, 2.5)),
+        external_weight_memory=external,
+    )
+
+
+def _capacity_options(draw: st.DrawFn, version: str, engine: str, hybrid: bool, dp: int) -> dict[str, Any]:
+    """Flags that change the pool or its division, where that release has them."""
+    options: dict[str, Any] = {}
+    lottery = draw(st.integers(0, 9))
+    if lottery == 0 and engine == "V1" and since(version, "0.10.2"):
+        options["kv_cache_memory_bytes"] = draw(st.integers(2 * GIB, 40 * GIB))
+        options["startup_plan"] = since(version, "0.26.0") and draw(st.booleans())
+    elif lottery == 1 and since(version, "0.4.3") and not hybrid:
+        options["num_blocks_override"] = draw(st.integers(600, 9000))
+    elif lottery == 2 and engine == "V1" and since(version, "0.14.1") and not hybrid and dp == 1:
+        options["auto_fit"] = True
+    elif lottery == 3 and engine == "V1" and since(version, "0.25.1"):
+        options["mm_reservation"] = draw(st.integers(256, 2048)) * MIB
+    elif lottery == 4 and engine == "V1" and since(version, "0.18.0"):
+        options["estimate_switch"] = draw(st.booleans())
+    elif lottery == 5 and since(version, "0.3.3"):
+        options["enforce_eager"] = True
+    elif lottery == 6 and since(version, "0.29.0"):
+        options["v2_runner"] = True
+    return options
+
+
+@st.composite
+def truths(
+    draw: st.DrawFn,
+    versions: Sequence[str] = KNOWN,
+    injections: Sequence[Failure] = (Failure.NONE,),
+    log_level: Level | None = None,
+) -> Truth:
+    """A whole start-up of one of `versions`; natural failures occur, others only when listed in `injections`."""
+    version = draw(st.sampled_from(versions))
+    engines: list[Engine] = ["V0"] if since(V0_LAST, version) else []
+    engines += ["V1"] if since(version, V1_FIRST) else []
+    engine = draw(st.sampled_from(engines))
+    hybrid = engine == "V1" and since(version, "0.19.1") and draw(st.integers(0, 4)) == 0
+    shape = draw(st.sampled_from(HYBRIDS if hybrid else SHAPES))
+    place = draw(topologies(version, engine, shape.moe)) if not hybrid else {}
+    u = draw(utilizations)
+    total = draw(st.sampled_from(sorted(CARDS.values())))
+    block_size = 16
+    per_rank = _bytes_per_block(version, shape, place, block_size)
+    injected = draw(st.sampled_from(injections))
+    if injected is Failure.OOM_SAMPLER and (engine == "V0" or not since(version, "0.9.1")):
+        injected = Failure.OOM_CAPTURE
+    return Truth(
+        version=version,
+        engine=engine,
+        ranks=tuple(draw(ranks(version, total, u, size)) for size in per_rank),
+        gpu_memory_utilization=u,
+        model=shape.model,
+        architecture=shape.architecture,
+        moe=shape.moe,
+        groups=_groups(shape, block_size),
+        full_model_len=draw(st.sampled_from((512, 2048, 4096, 5003, 8192, 16384, 32768, 131072))),
+        max_num_batched_tokens=draw(st.sampled_from((2048, 8192))),
+        injected=injected,
+        cut_at=draw(st.floats(0, 1)),
+        log_level=draw(levels) if log_level is None else log_level,
+        colour=draw(st.booleans()),
+        start=draw(st.integers(0, 10**6)),
+        interleave=draw(st.none() | st.integers(0, 99)),
+        **place,
+        **_capacity_options(draw, version, engine, hybrid, place.get("dp", 1)),
+    )
+
+
+def _groups(shape: Shape, block_size: int) -> tuple[Group, ...]:
+    """Groups of equal length: one full group and as many sliding ones as it takes."""
+    if not shape.sliding:
+        return ()
+    full = shape.layers - shape.sliding
+    return (Group("full", block_size), *[Group("sliding", block_size, shape.window)] * (shape.sliding // full))
+
+
+def _bytes_per_block(version: str, shape: Shape, place: dict[str, Any], block_size: int) -> list[int]:
+    """Each rank's divisor, in the order dp, pp, tp (FullAttentionSpec.page_size_bytes times its layers)."""
+    tp, pp, dp = (int(place.get(name, 1)) for name in ("tp", "pp", "dp"))
+    page = 2 * block_size * max(1, shape.kv_heads // tp) * shape.head_size * 2
+    if shape.sliding:
+        return [page * (shape.layers - shape.sliding)] * dp
+    stages = [page * layers for layers in stage_layers(version, shape.layers, pp) for _ in range(tp)]
+    return stages * dp
+
+
+wrappers: st.SearchStrategy[Callable[[str], str]] = st.sampled_from(WRAPPERS)
+"""One transport."""
+
+stacked_wrappers: st.SearchStrategy[list[Callable[[str], str]]] = st.lists(wrappers, max_size=2, unique=True)
+"""Up to two transports, applied in order."""
