@@ -102,11 +102,13 @@ PATTERNS = {
     "syslog5": r"1 " + _STAMP + r" (?P<host>\S{1,255}) \S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\]){1,9}) ?",
     "priority": r"<\d{1,3}>",
     "task": r"(?P<host>\d{1,5}): ",
-    "grep": r"(?:[\w./-]{1,200}\.(?:log|txt|out|err)[:-])?\d{1,8}(?::(?=[^\d\s])|-(?=\(|(?:DEBUG|INFO|WARN|ERROR)))",
+    "grep": r"(?:[\w./-]{1,200}\.(?:log|txt|out|err)[:-])?\d{1,8}"
+    r"(?::(?=[^\d\s]|\d{4}-\d\d-|\d{1,5}: )|-(?=\(|(?:DEBUG|INFO|WARN|ERROR)))",
     "pod": r"\[pod/(?P<host>[^\]\s]{1,300})\] ?",
     "rank": r"\[(?:rank|default)\d{1,5}\]: ?|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?",
     "bracket": r"\[" + _STAMP + r"\] ?",
-    "service": r"(?!(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL)\b)(?P<host>[A-Za-z][\w.-]{0,80}) {1,60}\|(?: |$)",
+    "service": r"(?!(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL)\b)"
+    r"(?P<host>[A-Za-z][\w.-]{0,80}) {1,60}\|(?: |$)",
     "node": r"(?P<host>[A-Za-z][\w.-]{0,60}\d[\w.-]{0,30}): (?=\((?:[^()]{1,80} )?pid=\d|[A-Z]{4,8} \d\d-\d\d \d\d:)",
     "actions": r"[^\t]{1,120}\t[^\t]{1,120}\t\ufeff?(?=\d{4}-\d\d-\d\dT)",
     "quote": r"(?:> ?){1,8}",
@@ -194,14 +196,14 @@ def _layer(body: str, envelope: Envelope) -> Segment | None:
         names: tuple[str, ...] = _BY_DIGIT
     elif letter.isalpha():
         names = _by_words(body)
-        if not names and "=" in body[:61] and any(f"{key}=" in body for key in ("msg", "message", "log", "line")):
-            return _logfmt_layer(body, envelope)
     else:
         names = _BY_LETTER.get(letter, ())
     for name in names:
         match = pattern(name).match(body)
         if match:
             return Segment(body[match.end() :], _with(envelope, name, match.groupdict()))
+    if letter.isalpha() and "=" in body[:61] and any(f"{key}=" in body for key in ("msg", "message", "log", "line")):
+        return _logfmt_layer(body, envelope)
     return None
 
 
@@ -236,14 +238,14 @@ def _with(envelope: Envelope, name: str, said: Mapping[str, str | None]) -> Enve
 def _record_layer(body: str, envelope: Envelope) -> Segment | None:
     import json  # noqa: PLC0415 - most logs hold no records
 
+    if not body[1:].lstrip().startswith('"'):
+        return None
     text = body.rstrip()
-    if text.endswith("}"):
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return _field_layer(body, envelope)
-        return _of_record(record, envelope)
-    return _field_layer(body, envelope) if body.startswith('{"') else None
+    try:
+        record = json.loads(text) if text.endswith("}") else None
+    except (ValueError, RecursionError):
+        record = None
+    return _field_layer(body, envelope) if record is None else _of_record(record, envelope)
 
 
 def _of_record(record: Mapping[str, object], envelope: Envelope) -> Segment | None:

@@ -122,12 +122,12 @@ class _Reader:
                 yield from self._unplain(self._broken.number, self._broken.text)
             self._broken = None
         match = pattern("line").fullmatch(text)
-        if match:
+        if match and match["text"] is not None:
             name, pid, ip, level, time, file, message = match.groups()
-            if not message or not _is_doubtful(message):
+            if not _is_doubtful(message):
                 self._tag = ""
                 speaker = Speaker(name, int(pid), ip) if pid else NOBODY
-                yield Record(line.number, message or "", True, level, time, file, speaker)
+                yield Record(line.number, message, True, level, time, file, speaker)
                 return
         elif text[:1] in "(DIWEC" and len(text) >= MIN_BROKEN:
             match = pattern("broken").match(text, partial=True)
@@ -171,7 +171,8 @@ class _Reader:
         text, envelope = segment
         if "x across cluster]" in text:
             text = pattern("folded").sub("", text)
-        found = _prefixes(text, anchored=envelope.logged is not None)
+        own = envelope.logged is not None and envelope.logged.own
+        found = _prefixes(text, anchored=own)
         if not found:
             yield from self._unprefixed(number, text, envelope)
             return
@@ -219,7 +220,7 @@ def _is_doubtful(m: str) -> bool:
 def _prefixes(text: str, *, anchored: bool) -> list[_Prefix]:
     """Find the engine prefixes in a stretch of text, past those that a request merely quotes.
 
-    In a structured record's message one may stand only at the start, in an unknown record nowhere.
+    In the message that a Python logger recorded one may stand only at the start, in an unknown record nowhere.
     """
     found: list[_Prefix] = []
     if text.startswith("{") and not anchored:
@@ -229,8 +230,10 @@ def _prefixes(text: str, *, anchored: bool) -> list[_Prefix]:
         before = _less_processes(text[at : match.start()])
         if anchored and (found or before.strip()):
             break
-        if (found and before.endswith(_QUOTES)) or pattern("quoting").search(before):
+        if found and before.endswith(_QUOTES):
             continue
+        if pattern("quoting").search(before):
+            break
         found.append(_Prefix(match.start(), match.end(), match["level"], match["time"], match["file"]))
         at = match.end()
     return found

@@ -49,7 +49,7 @@ def chunked(log, cuts):
 @settings(max_examples=400)
 @given(logs, windows, windows, st.lists(st.integers(0, 200), max_size=8), st.integers(1, 40))
 def test_any_chunking_gives_what_splitting_gives(log, before, after, cuts, block):
-    """Marks across chunk borders, windows across blocks, merged runs, line numbers, the count: all as if split at once."""
+    """Marks across chunk borders, windows across blocks, merged runs, numbers and the count: as if split at once."""
     assert found(chunked(log, cuts), before, after, block) == expected(log, before, after)
 
 
