@@ -99,7 +99,7 @@ class Decoder:
         return functional.linear(hidden, self.head).narrow(-1, 0, self.shape.vocab)
 
     def _compiled_layers(self, residual: torch.Tensor) -> torch.Tensor:
-        attended = self._attention(self.layers[0], residual * self.layers[0].norms[0])
+        attended = self._attention(self.layers[0], _scaled(residual, self.layers[0].norms[0]))
         for layer, following in pairwise(self.layers):
             normed, residual = self._piece(layer, attended, residual, following.norms[0])
             attended = self._attention(following, normed)
@@ -111,10 +111,10 @@ class Decoder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run what is compiled between two attentions; the caller keeps `attended` and `residual` meanwhile."""
         projected = functional.linear(attended, layer.output)
-        summed = residual + projected
+        summed = _sum(residual, projected)
         del projected
-        summed = summed + self._mlp(layer, summed * layer.norms[1])
-        return summed * next_norm, summed
+        summed = _sum(summed, self._mlp(layer, _scaled(summed, layer.norms[1])))
+        return _scaled(summed, next_norm), summed
 
     def _eager_layers(self, hidden: torch.Tensor) -> torch.Tensor:
         residual = hidden
@@ -128,7 +128,7 @@ class Decoder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run one layer with the norms in place; the caller keeps its input meanwhile."""
         if hidden is residual:
-            hidden = torch.empty_like(residual)
+            hidden = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
         else:
             residual.add_(hidden)
         hidden.copy_(residual).mul_(layer.norms[0])
@@ -148,6 +148,17 @@ class Decoder:
         width = self.shape.intermediate
         gate_up = functional.linear(hidden, layer.gate_up)
         activated = torch.empty(gate_up.shape[0], width, dtype=gate_up.dtype, device=gate_up.device)
-        torch.mul(gate_up.narrow(-1, 0, width), gate_up.narrow(-1, width, width), out=activated)
+        functional.silu(activated.copy_(gate_up.narrow(-1, 0, width)), inplace=True)
+        activated.mul_(gate_up.narrow(-1, width, width))
         del gate_up
-        return functional.linear(functional.silu(activated, inplace=True), layer.down)
+        return functional.linear(activated, layer.down)
+
+
+def _sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Add into a new tensor; in-place operators are the quick ones on meta tensors."""
+    return torch.empty(left.shape, dtype=left.dtype, device=left.device).copy_(left).add_(right)
+
+
+def _scaled(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Stand for a norm that writes a new tensor."""
+    return torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device).copy_(hidden).mul_(weight)

@@ -6,6 +6,9 @@ from typing import Literal, NamedTuple, TypedDict
 
 When = Literal["before", "after"]
 
+INTERRUPTED = "interrupted"
+"""The kind of a failure that the user caused (Ctrl-C)."""
+
 
 class SnapshotRow(TypedDict):
     """One element of `snapshots` in `kvforensics.probe/1`; sizes are bytes."""

@@ -7,8 +7,9 @@ initialize_from_config, compile_or_warm_up_model; vllm/v1/core/kv_cache_utils.py
 from __future__ import annotations
 
 import time
+from collections.abc import Callable  # noqa: TC003  NamedTuple fields are evaluated by get_type_hints
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
@@ -17,11 +18,11 @@ from live_probe.buffers import RunnerBuffers, SamplerBuffers
 from live_probe.decoder import Decoder, torch_dtype
 from live_probe.eras import era_of
 from live_probe.graphs import GraphCapturer, capture_groups
-from live_probe.measurement import Failure, Measurement, NotMeasured, Snapshot
+from live_probe.measurement import INTERRUPTED, Failure, Measurement, NotMeasured, Snapshot
 from live_probe.samplers import TritonBuffers, dummy_sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from live_probe.device import Device, GraphPool
@@ -37,6 +38,16 @@ class StartRefusedError(ValueError):
     """The engine itself would refuse to start here."""
 
 
+class Watchers(NamedTuple):
+    """Called with every snapshot and figure as it is taken, to journal it or to show progress."""
+
+    on_snapshot: Callable[[Snapshot], object] = lambda _snapshot: None
+    on_measurement: Callable[[Measurement], object] = lambda _measurement: None
+
+
+UNWATCHED = Watchers()
+
+
 class StartUpResult(NamedTuple):
     """What one run of the sequence measured, as far as it came."""
 
@@ -47,7 +58,7 @@ class StartUpResult(NamedTuple):
 
 
 class StartUp:
-    """One start-up on one rank. `on_snapshot` is called with every snapshot as it is taken.
+    """One start-up on one rank. `watchers` hear of every snapshot and figure as it is taken.
 
     A start that dies gives all it measured before, and the step with what was free when it died.
     """
@@ -57,14 +68,15 @@ class StartUp:
         device: Device,
         shape: DecoderShape,
         launch: LaunchSettings,
-        on_snapshot: Callable[[Snapshot], None],
+        watchers: Watchers = UNWATCHED,
+        *,
         rank: str = "rank 0",
     ) -> None:
         self._device = device
         self._shape = shape
         self._launch = launch
         self._era = era_of(launch.version)
-        self._on_snapshot = on_snapshot
+        self._watchers = watchers
         self._rank = rank
         self._started = time.monotonic()
         self._step = "init_device"
@@ -200,6 +212,7 @@ class StartUp:
 
     def _check_growth(self, initial: Snapshot, after: Snapshot) -> None:
         """Refuse what no engine of any era goes on with: more free memory than before the model."""
+        self._step = "memory_profiling"
         if after.free > initial.free:
             raise StartRefusedError(
                 f"free memory grew from {initial.free} B to {after.free} B while profiling: "
@@ -307,14 +320,18 @@ class StartUp:
             step, when, self._rank, free, total, stats.allocated, stats.reserved, stats.allocated_peak, seconds
         )
         self._snapshots.append(snapshot)
-        self._on_snapshot(snapshot)
+        self._watchers.on_snapshot(snapshot)
         return snapshot
 
     def _note(self, name: str, value: int, equation: str, *steps: str) -> None:
-        self._measured[name] = Measurement(name, value, "B", equation, steps)
+        self._keep(Measurement(name, value, "B", equation, steps))
 
-    def _note_count(self, name: str, value: int, unit: str) -> None:
-        self._measured[name] = Measurement(name, value, "blocks" if unit == "blocks" else "tokens")
+    def _note_count(self, name: str, value: int, unit: Literal["tokens", "blocks"]) -> None:
+        self._keep(Measurement(name, value, unit))
+
+    def _keep(self, measurement: Measurement) -> None:
+        self._measured[measurement.name] = measurement
+        self._watchers.on_measurement(measurement)
 
     def _absent(self, name: str, reason: str) -> None:
         self._missing.append(NotMeasured(name, reason))
@@ -324,7 +341,7 @@ class StartUp:
 
     def _failure(self, error: BaseException) -> Failure:
         free, total = self._device.memory()
-        kind = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+        kind = INTERRUPTED if isinstance(error, KeyboardInterrupt) else type(error).__name__
         message = str(error).splitlines()[0] if str(error) else kind
         return Failure(self._step, kind, message, free, total)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from live_probe.cards import Card, SimulatedCard
 
 GRAPH_NODE = 16 * 1024
-"""Driver memory of one captured operator, in bytes.
+"""Driver memory of one captured kernel, in bytes.
 
 The order of size only: 59 public start-ups of vLLM 0.19.0 on H100 show 0.15-0.2 MiB for each graph and layer, at
 about ten kernels a layer.
@@ -63,13 +63,13 @@ class SimulatedGraphs:
 
     def capture(self, run: Callable[[], object]) -> None:
         """Run once with every allocation from the private pool."""
-        before = self._device.operators
+        before = self._device.kernels
         self._device.allocator.begin_capture(self._pool)
         try:
             run()
         finally:
             self._device.allocator.end_capture()
-        size = (self._device.operators - before) * GRAPH_NODE
+        size = (self._device.kernels - before) * GRAPH_NODE
         self._device.driver_memory.grow(size)
         self._nodes += size
 
@@ -99,7 +99,7 @@ class SimulatedDevice:
         self.allocator = CachingAllocator(self.memory_of_card)
         self.driver_memory = DriverMemory(self.memory_of_card)
         self.driver_memory.grow(card.context)
-        self.operators = 0
+        self.kernels = 0
         self._has_workspace = False
         self._follower = StorageFollower(self.allocator, backing, self)
 
@@ -158,9 +158,9 @@ class SimulatedDevice:
         """Give the other users as one process, pid 0."""
         return (DeviceProcess(0, self.others),) if self.others else ()
 
-    def on_operator(self) -> None:
-        """Count operators, for the size of captured graphs."""
-        self.operators += 1
+    def on_new_storage(self) -> None:
+        """Count the kernels that write a tensor of their own, for the size of captured graphs."""
+        self.kernels += 1
 
     def on_matrix_product(self) -> None:
         """Take cuBLAS' handles and torch's workspace at the first product, for good.

@@ -23,8 +23,8 @@ _PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default, 
 class Listener(Protocol):
     """Told of operators that do more on a card than make their results."""
 
-    def on_operator(self) -> None:
-        """Hear of an operator that ran on the followed device."""
+    def on_new_storage(self) -> None:
+        """Hear of an operator that made a storage on the followed device."""
 
     def on_matrix_product(self) -> None:
         """Hear of a matrix product that is about to run."""
@@ -60,13 +60,11 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
         if func in _PRODUCTS:
             self._listener.on_matrix_product()
         out = func(*args, **(kwargs or {}))
-        made = [leaf for leaf in tree_leaves(out) if self._is_followed(leaf)]
-        for tensor in made:
-            self._follow(tensor.untyped_storage())
-        if made:
-            self._listener.on_operator()
-            if func in _SORTS:
-                self._take_scratch(args[0])
+        for leaf in (out,) if isinstance(out, torch.Tensor) else tree_leaves(out):
+            if self._is_followed(leaf):
+                self._follow(leaf.untyped_storage())
+        if func in _SORTS and self._is_followed(args[0]):
+            self._take_scratch(args[0])
         return out
 
     def _is_followed(self, leaf: object) -> bool:
@@ -78,6 +76,7 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
             return
         block = self._allocator.malloc(storage.nbytes())
         self._held[key] = _Held(weakref.ref(storage, lambda _gone: self._drop(key)), block)
+        self._listener.on_new_storage()
 
     def _drop(self, key: int) -> None:
         self._allocator.free(self._held.pop(key).block)

@@ -1,0 +1,145 @@
+"""The torch engine's probe: rules for a shared box, one record for each run, nothing left on the card."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from live_probe.eras import NEWEST, release_of
+from live_probe.launch import LaunchOptions, resolve
+from live_probe.measurement import INTERRUPTED, Environment, ProbeRecord, Unread
+from live_probe.sequence import UNWATCHED, StartUp, Watchers
+from live_probe.shape import decoder_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from live_probe.device import Device
+    from live_probe.measurement import DeviceProcess
+    from live_probe.shape import JsonObject
+
+MIB = 1 << 20
+
+
+class SharedDeviceError(RuntimeError):
+    """Others hold memory on the device, and sharing was not allowed."""
+
+
+class Sharing(NamedTuple):
+    """How the probe treats others on the card. `limit` is what they may hold together, in bytes."""
+
+    allowed: bool = False
+    limit: int = 1024 * MIB
+
+
+ALONE = Sharing()
+ALL_DEFAULTS = LaunchOptions()
+
+
+def probe(
+    config: JsonObject,
+    device: Device,
+    version: str,
+    options: LaunchOptions = ALL_DEFAULTS,
+    *,
+    sharing: Sharing = ALONE,
+    watchers: Watchers = UNWATCHED,
+    run: int = 0,
+) -> ProbeRecord:
+    """Go once through the start-up of a vLLM release with a decoder made from `config` (a config.json).
+
+    A start that dies, or is interrupted, gives a record all the same: it holds the failure and everything measured
+    before it. Whatever the end, the card is given back.
+
+    Raises:
+        SharedDeviceError: others hold more than `sharing.limit` bytes and sharing is not allowed.
+        UnsupportedModelError: the model is no dense decoder that is written out here.
+        UnsupportedVersionError: the release's sequence is not known.
+        LaunchError: a setting is out of its range.
+
+    """
+    shape = decoder_shape(config)
+    launch = resolve(options, version, shape, device.name, device.memory().total)
+    processes = device.processes()
+    _check_sharing(device, processes, sharing)
+    start = StartUp(device, shape, launch, watchers)
+    result = start.run()
+    return ProbeRecord(
+        rank="rank 0",
+        run=run,
+        environment=environment(device, version),
+        measurements=result.measurements,
+        missing=result.missing,
+        snapshots=result.snapshots,
+        processes=processes,
+        failure=result.failure,
+    )
+
+
+def probe_repeatedly(
+    config: JsonObject,
+    make_device: Callable[[], Device],
+    version: str,
+    options: LaunchOptions = ALL_DEFAULTS,
+    *,
+    repeat: int,
+    sharing: Sharing = ALONE,
+    watchers: Watchers = UNWATCHED,
+) -> Iterator[ProbeRecord]:
+    """Probe several times over, each run on a device of its own making and in a record of its own.
+
+    On a real card later runs of one process find the CUDA libraries loaded: their baseline is higher and what they
+    consume lower than the first run's. An interrupted run is the last. Raises as `probe` does.
+    """
+    for run in range(repeat):
+        record = probe(config, make_device(), version, options, sharing=sharing, watchers=watchers, run=run)
+        yield record
+        if record.failure is not None and record.failure.kind == INTERRUPTED:
+            return
+
+
+def environment(device: Device, version: str) -> Environment:
+    """Say where and how the torch engine ran."""
+    notes = ["random weights in a decoder of vLLM's allocation shape, without vLLM"]
+    if device.simulated:
+        notes.append("simulated: no figure was measured on a card")
+    if release_of(version) > NEWEST:
+        newest = ".".join(str(part) for part in NEWEST)
+        notes.append(f"the sequence is that of {newest}, the newest release whose sources were read")
+    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF")
+    if settings:
+        notes.append(f"allocator settings {settings}")
+    return Environment(
+        device=device.name,
+        simulated=device.simulated,
+        engine="torch",
+        version=version,
+        torch=torch.__version__,
+        driver=device.driver,
+        notes=tuple(notes),
+    )
+
+
+def others_hold(device: Device, processes: tuple[DeviceProcess, ...] | Unread) -> int:
+    """Give the bytes that other processes hold, by the driver's list.
+
+    Where the list or a size in it cannot be read, everything in use that this process' allocator does not hold
+    counts, this process' own context included.
+    """
+    if not isinstance(processes, Unread):
+        sizes = [process.used for process in processes if process.pid != os.getpid()]
+        if not any(isinstance(size, Unread) for size in sizes):
+            return sum(size for size in sizes if not isinstance(size, Unread))
+    memory = device.memory()
+    return memory.total - memory.free - device.stats().reserved
+
+
+def _check_sharing(device: Device, processes: tuple[DeviceProcess, ...] | Unread, sharing: Sharing) -> None:
+    held = 0 if sharing.allowed else others_hold(device, processes)
+    if held > sharing.limit:
+        raise SharedDeviceError(
+            f"other processes hold {held} B of {device.name}, more than {sharing.limit} B: "
+            "free the card, or pass --share to probe it beside them"
+        )
