@@ -6,4 +6,4 @@ from reconstruct.planner.plan import plan_from_layers
 from reconstruct.planner.result import KvPlan
 from reconstruct.planner.spec import LayerSpec
 
-__all__ = ["BadSetting", "KvPlan", "LayerSpec", "Launch", "Unsupported", "WouldNotStart", "plan_from_layers"]
+__all__ = ["BadSetting", "KvPlan", "Launch", "LayerSpec", "Unsupported", "WouldNotStart", "plan_from_layers"]

@@ -106,7 +106,7 @@ class NeedTerm(NamedTuple):
 
 
 def need_terms(groups: Sequence[Group], own: Sequence[LayerSpec], planning: Planning) -> tuple[NeedTerm, ...]:
-    """What the start-up check adds up for one request on one worker.
+    """List what the start-up check adds up for one request on one worker.
 
     `own`: the worker's layers as reported, before grouping. Source: KU check_enough_kv_cache_memory to 0.13.0, then
     _max_memory_usage_bytes_from_groups (0.14.0: the blocks of group 0 only; 0.19.0: of all groups; 0.29.0: times the
@@ -176,7 +176,7 @@ def total_request_blocks(groups: Sequence[Group], length: int, planning: Plannin
 
 
 def max_concurrency(blocks: int, groups: Sequence[Group], length: int, cache_block: int, planning: Planning) -> float:
-    """Requests of `length` tokens that fit at once, as the log states it.
+    """Count the requests of `length` tokens that fit at once, as the log states it.
 
     Source: 0.7.3 KU: tokens over length; 0.9.1 get_max_concurrency_for_kv_cache_config: blocks over a request's blocks.
     """

@@ -6,10 +6,10 @@ from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from reconstruct.planner.merging import WindowsDiffer, are_one_type, are_uniform, mergeable, type_id
+from reconstruct.planner.merging import WindowsDiffer, are_one_type, are_uniform, mergeable, type_text
 from reconstruct.planner.pages import cdiv, is_full, page_size_bytes
 from reconstruct.planner.promotion import promote
-from reconstruct.planner.spec import CHUNKED, HIDDEN, MAMBA, MLA_LIKE, SLIDING, SLIDING_MLA, dtype_size
+from reconstruct.planner.spec import CHUNKED, HIDDEN, MAMBA, MLA, MLA_LIKE, SLIDING, SLIDING_MLA, dtype_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,10 +51,21 @@ def merged(layers: Iterable[int], specs: Layers, rules: PlannerRules) -> Group:
     distinct = tuple(dict.fromkeys(specs[layer] for layer in chosen))
     if rules.groups_need_equal_specs and len(distinct) > 1:
         raise WouldNotStart("layers with equal pages but different geometry cannot share a group in this release")
-    windows = {spec.sliding_window for spec in distinct if is_full(spec)} - {None}
-    if len(windows) > 1:
+    first = distinct[0]
+    if is_full(first):
+        window = _only(spec.sliding_window for spec in distinct)
+        first = first._replace(
+            sliding_window=window, attention_chunk_size=_only(s.attention_chunk_size for s in distinct)
+        )
+    return Group(chosen, (first,))
+
+
+def _only(windows: Iterable[int | None]) -> int | None:
+    """Give the one window that any full layer of a group has."""
+    sizes = {window for window in windows if window is not None}
+    if len(sizes) > 1:
         raise WindowsDiffer("all attention layers of one group must have the same window size")
-    return Group(chosen, distinct[:1])
+    return sizes.pop() if sizes else None
 
 
 def mixed(specs: Layers) -> Group:
@@ -81,9 +92,17 @@ def cache_groups(specs: Layers, disable_hybrid: bool, block_outer: bool, rules: 
         return [merged(specs, specs, rules)]
     if are_one_type(distinct, rules):
         return [mixed(specs)]
+    _check_glm_layout(distinct, rules)
     if not rules.hybrid_groups:
         raise PagesDiffer("this release plans models with one kind of cache layer only")
     return _hybrid_groups(specs, block_outer, rules)
+
+
+def _check_glm_layout(distinct: Sequence[LayerSpec], rules: PlannerRules) -> None:
+    """Refuse GLM-5.3-Flash in 0.30 and 0.31 (KU _get_kv_cache_groups_glm5_next)."""
+    compressed = any(spec.tokens_per_state > 1 for spec in distinct)
+    if rules.own_glm_layout and compressed and {spec.kind for spec in distinct} == {MAMBA, MLA}:
+        raise Unsupported("this release lays out mamba beside compressed MLA in a way that is not planned here")
 
 
 def _hybrid_groups(specs: Layers, block_outer: bool, rules: PlannerRules) -> list[Group]:
@@ -173,7 +192,7 @@ def _buckets(specs: Layers, rules: PlannerRules) -> list[list[int]]:
     """Layers that may share a group, by first appearance."""
     alike: dict[object, list[int]] = {}
     for layer, spec in specs.items():
-        alike.setdefault(type_id(spec, rules) if rules.bucket_by == "type_id" else spec, []).append(layer)
+        alike.setdefault(type_text(spec, rules) if rules.bucket_by == "type_id" else spec, []).append(layer)
     if rules.bucket_by != "merge":
         return list(alike.values())
     buckets: list[tuple[list[LayerSpec], list[int]]] = []

@@ -9,7 +9,7 @@ from reconstruct.planner.pages import is_full, page_size_bytes
 from reconstruct.planner.spec import CHUNKED, CIRCULAR, CROSS, FULL, MAMBA, MLA_LIKE, RSWA, SINK, SLIDING, SLIDING_MLA
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from reconstruct.planner.rules import PlannerRules
     from reconstruct.planner.spec import LayerSpec
@@ -19,16 +19,15 @@ class WindowsDiffer(WouldNotStart):
     """Full layers of one group carry different windows; the engine's merge raises ValueError."""
 
 
-def type_id(spec: LayerSpec, rules: PlannerRules) -> Hashable:
-    """Give the coarse identity of a layer before 0.10.1: kind, window, block size and page.
+def type_text(spec: LayerSpec, rules: PlannerRules) -> str:
+    """Name the coarse identity of a layer before 0.10.1: kind, window, block size and page.
 
-    Source: 0.7.3-0.10.0 KI `type_id` of each kind.
+    Source: 0.7.3 to 0.10.0 KI `type_id` of each kind.
     """
     if spec.kind == MAMBA:
-        return MAMBA, spec.shapes, spec.dtypes[:1]
-    window = spec.sliding_window if spec.kind == SLIDING else spec.attention_chunk_size
-    kind, window = (FULL, None) if is_full(spec) else (spec.kind, window)
-    return kind, window, spec.block_size, page_size_bytes(spec, rules)
+        return f"mamba_{spec.shapes}_torch.{spec.dtypes[0]}"
+    names = {SLIDING: f"sliding_window_{spec.sliding_window}", CHUNKED: f"local_attention_{spec.attention_chunk_size}"}
+    return f"{names.get(spec.kind, 'full_attention')}_{spec.block_size}_{page_size_bytes(spec, rules)}"
 
 
 def are_uniform(specs: Sequence[LayerSpec], rules: PlannerRules) -> bool:
@@ -39,7 +38,7 @@ def are_uniform(specs: Sequence[LayerSpec], rules: PlannerRules) -> bool:
     """
     distinct = tuple(dict.fromkeys(specs))
     if rules.uniform_by == "type_id":
-        return len({type_id(spec, rules) for spec in distinct}) == 1
+        return len({type_text(spec, rules) for spec in distinct}) == 1
     return mergeable(distinct, rules)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def approximate_gcd(values: Sequence[int], lower_bound: int) -> int:
-    """The step, at least `lower_bound`, whose multiples pad `values` least; the larger on a tie.
+    """Find the step, at least `lower_bound`, whose multiples pad `values` least; the larger on a tie.
 
     Source: 0.20.0 KU _approximate_gcd.
     """
@@ -106,7 +106,7 @@ class _Bucket(NamedTuple):
 
 
 def packed_groups(specs: Layers, rules: PlannerRules) -> list[Group]:
-    """Groups for a block-outermost layout: buckets of one type, split so that all fill a block about equally.
+    """Make groups for a block-outermost layout: buckets of one type, split so that all fill a block about equally.
 
     Source: 0.29.0 KU _get_packed_kv_cache_groups, 0.30.0 is_state_bucket. Empty when all pages are equal.
     """

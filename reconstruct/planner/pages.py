@@ -6,8 +6,19 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from reconstruct.planner.spec import CHUNKED, FULL, FULL_LIKE, MAMBA, MLA, MLA_LIKE, SLIDING, SLIDING_MLA
-from reconstruct.planner.spec import KernelBlocks, LayerSpec, dtype_size
+from reconstruct.planner.spec import (
+    CHUNKED,
+    FULL,
+    FULL_LIKE,
+    MAMBA,
+    MLA,
+    MLA_LIKE,
+    SLIDING,
+    SLIDING_MLA,
+    KernelBlocks,
+    LayerSpec,
+    dtype_size,
+)
 
 if TYPE_CHECKING:
     from reconstruct.planner.rules import PlannerRules
@@ -54,7 +65,7 @@ def round_up(value: int, step: int) -> int:
 def as_reported(spec: LayerSpec, rules: PlannerRules) -> LayerSpec:
     """Give the spec as this release's own worker would report the layer.
 
-    Sliding and chunked windows were full attention before their kinds existed (0.8.4, 0.10.0), MLA a full layer with a
+    Sliding and chunked windows were full attention before their kinds existed (0.8.3, 0.10.0), MLA a full layer with a
     value part (before 0.8.0). Raises Unsupported for a kind or packed format that the release does not have.
     """
     changes: dict[str, object] = {}

@@ -15,10 +15,11 @@ from reconstruct.planner.capacity import (
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.requests import request_scope
 from reconstruct.planner.result import KvPlan, NotStated, RankPlan
-from reconstruct.planner.rules import rules_for
+from reconstruct.planner.rules import precedes_v1, rules_for
 from reconstruct.planner.spec import CIRCULAR, SLIDING_MLA
 from reconstruct.planner.stages import least_per_stage, memory_per_rank, numbered_layers, plan_stages
 from reconstruct.planner.summary import final_block_size, group_plans, request_parts
+from reconstruct.planner.v0 import plan_v0
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,8 @@ def plan_from_layers(
     given: the layers do not say what the model supports. Raises WouldNotStart where the engine refuses, Unsupported
     where the answer is not known, BadSetting for numbers that make no sense.
     """
+    if _is_v0(launch):
+        return plan_v0(stages, launch, available_memory)
     rules = rules_for(launch.engine_version)
     length = _checked_length(launch, rules)
     planning = Planning(rules, request_scope(launch, rules), _is_block_outer(stages, launch, rules))
@@ -67,6 +70,12 @@ def plan_from_layers(
         _check_memory(list(zip(own, least_per_stage(memory, len(layers), rules), strict=True)), length, planning)
     planned = plan_stages(layers, launch.disable_hybrid_kv_cache_manager, planning)
     return _result(_settle(planned, memory, length, launch, planning), launch, planning)
+
+
+def _is_v0(launch: Launch) -> bool:
+    if launch.use_v1 is not None:
+        return not launch.use_v1
+    return precedes_v1(launch.engine_version)
 
 
 def _checked_length(launch: Launch, rules: PlannerRules) -> int:
@@ -127,6 +136,8 @@ def _settle(stages: list[Stage], memory: list[int], length: int, launch: Launch,
     divided = [min(memory)] * len(memory) if rules.shared_divisor else memory
     blocks = [own // stage.block_bytes if stage.groups else 1 for stage, own in zip(stage_of, divided, strict=True)]
     num_blocks = min(blocks)
+    if rules.shared_divisor and override is None and len(set(blocks)) > 1:
+        raise WouldNotStart("this release needs the same number of blocks on every pipeline stage")
     if override is not None and rules.override != "ignored" and any(stage.groups for stage in stages):
         num_blocks = override
     return _Settled(stages, checks, memory, blocks, num_blocks, length)

@@ -13,14 +13,14 @@ ROWS: tuple[Row, ...] = (
     ("0.7.3", "KU get_kv_cache_configs", {}),
     ("0.8.0", "KI FullAttentionSpec.use_mla; KU logs tokens", {"kinds": {"MLAAttentionSpec"}}),
     (
-        "0.8.4",
-        "KU get_kv_cache_config plans worker by worker, unify_hybrid_kv_cache_specs; KI SlidingWindowSpec",
-        {
-            "kinds": {"SlidingWindowSpec"},
-            "shared_divisor": False,
-            "promotes": "always",
-            "groups_need_equal_specs": True,
-        },
+        "0.8.2",
+        "KU get_kv_cache_config plans worker by worker, create_kv_cache_group_specs, unify_kv_cache_configs",
+        {"shared_divisor": False, "groups_need_equal_specs": True},
+    ),
+    (
+        "0.8.3",
+        "KI SlidingWindowSpec; KU unify_hybrid_kv_cache_specs",
+        {"kinds": {"SlidingWindowSpec"}, "promotes": "always"},
     ),
     (
         "0.9.0",
@@ -242,6 +242,7 @@ ROWS: tuple[Row, ...] = (
             "state_buckets": {"CircularBufferSpec", "SlidingWindowSpec", "SlidingWindowMLASpec"},
             "mla_merge_roles": True,
             "runner": "v2",
+            "own_glm_layout": True,
             "hidden_blocks": "grows",
         },
     ),
@@ -255,6 +256,10 @@ ROWS: tuple[Row, ...] = (
             "promotion_splits_replicated": True,
         },
     ),
-    ("0.32.0", "KU _get_layer_block_stride, _get_kv_cache_bytes_per_block", {"stride_alignment": "layer"}),
+    (
+        "0.32.0",
+        "KU _get_layer_block_stride, _get_kv_cache_bytes_per_block",
+        {"stride_alignment": "layer", "own_glm_layout": False},
+    ),
     ("0.33.0", "v1/core/kv_cache_planning.py: moved, the arithmetic of 0.32.0", {}),
 )

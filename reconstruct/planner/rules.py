@@ -41,6 +41,7 @@ class PlannerRules(NamedTuple):
     tuples_need_mixed_pages: the V4 grouping is skipped when all pages are equal.
     tuple_pool: bytes per block of V4 groups: "tuples", "slots" or "widest".
     state_buckets: kinds that packing may split down to one state per group.
+    own_glm_layout: mamba beside compressed MLA (GLM-5.3-Flash) has a layout of its own, which is not planned here.
     hidden_blocks: block size of hidden-state layers: "fits", "divisor", or "grows".
     promotes: local attention becomes full: "never", "always", or "disabled" (hybrid manager off).
     promotion_keeps: fields that a promoted sliding window carries over (a chunk keeps only its size).
@@ -98,6 +99,7 @@ class PlannerRules(NamedTuple):
     tuples_need_mixed_pages: bool = False
     tuple_pool: str = "tuples"
     state_buckets: frozenset[str] = frozenset()
+    own_glm_layout: bool = False
     hidden_blocks: str = "fits"
     promotes: str = "never"
     promotion_keeps: frozenset[str] = frozenset()
@@ -142,20 +144,30 @@ def rules_for(version: str) -> PlannerRules:
     return _folded[version]
 
 
-def _fold(version: str) -> PlannerRules:
+def release_of(version: str) -> tuple[int, ...]:
+    """Numbers of a version, without pre-release, build or local parts. Raises Unsupported for text that is none."""
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - most callers never plan
 
     try:
-        release = Version(version).release
+        return Version(version).release
     except InvalidVersion:
         raise Unsupported(f"engine version {version!r} is not a version; give one such as {NEWEST_RELEASE}") from None
-    if release < Version(FIRST_RELEASE).release:
-        raise Unsupported(f"vLLM {version} has no V1 cache planner; {FIRST_RELEASE} is the first that is planned here")
-    if release[:2] > Version(NEWEST_RELEASE).release[:2]:
+
+
+def precedes_v1(version: str) -> bool:
+    """Whether a release is older than the first V1 planner known here, so that its V0 engine is planned."""
+    return release_of(version) < release_of(FIRST_RELEASE)
+
+
+def _fold(version: str) -> PlannerRules:
+    release = release_of(version)
+    if release < release_of(FIRST_RELEASE):
+        raise Unsupported(f"the V1 cache planner of vLLM {version} is not known; {FIRST_RELEASE} is the first that is")
+    if release[:2] > release_of(NEWEST_RELEASE)[:2]:
         raise Unsupported(f"vLLM {version} is newer than {NEWEST_RELEASE}, the newest release whose planner is known")
     rules = PlannerRules()
     for first, _source, changes in ROWS:
-        if Version(first).release <= release:
+        if release_of(first) <= release:
             rules = _with(rules, changes)
     return rules
 

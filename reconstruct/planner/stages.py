@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconstruct.planner.capacity import bytes_per_block, need_terms
+from reconstruct.planner.capacity import bytes_per_block, group_page_bytes, need_terms
 from reconstruct.planner.errors import BadSetting, WouldNotStart
 from reconstruct.planner.grouping import Group, cache_groups
+from reconstruct.planner.merging import type_text
 from reconstruct.planner.pages import as_reported
+from reconstruct.planner.spec import FULL, MAMBA, MLA_LIKE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +34,7 @@ class Stage(NamedTuple):
 
 
 def numbered_layers(stages: Sequence[Sequence[LayerSpec]], rules: PlannerRules) -> list[Layers]:
-    """Number the layers over all stages, each as the release's own workers report it."""
+    """Give the layers numbers over all stages, each as the release's own workers report it."""
     reported: dict[LayerSpec, LayerSpec] = {}
     numbered: list[Layers] = []
     start = 0
@@ -81,12 +83,13 @@ def plan_stages(layers: list[Layers], disable_hybrid: bool, planning: Planning) 
         shares = [_project(whole, own, rules) for own in layers]
     else:
         shares = [cache_groups(own, disable_hybrid, planning.block_outer, rules) for own in layers]
-        _check_same_groups(shares, rules)
+        shares = shares if rules.shared_divisor else _agreed(shares, rules)
     if rules.single_group_context_parallel and len(whole) > 1 and planning.scope.dcp * planning.scope.pcp > 1:
         raise WouldNotStart("this release allows context parallelism with a single cache group only")
     sizes = [bytes_per_block(groups, planning) if groups else 0 for groups in shares]
     if rules.shared_divisor:
-        sizes = [max(sizes)] * len(sizes)
+        most = max(len(own) for own in layers)
+        sizes = [group_page_bytes(groups[0], rules) * most for groups in shares]
     counted = [whole] * len(shares) if rules.need == "first_group_all_stages" else shares
     return [
         Stage(own, groups, size, need_terms(check, tuple(own.values()), planning))
@@ -94,15 +97,28 @@ def plan_stages(layers: list[Layers], disable_hybrid: bool, planning: Planning) 
     ]
 
 
-def _check_same_groups(shares: list[list[Group]], rules: PlannerRules) -> None:
-    """Compare the stages' groups pairwise, as 0.8.4-0.10.2 assert (KU unify_kv_cache_configs)."""
-    if rules.shared_divisor:
-        return
-    kinds = [sorted((group.specs[0] for group in groups), key=repr) for groups in shares]
-    for others in kinds[1:]:
-        for ours, theirs in zip(kinds[0], others, strict=False):
-            if ours != theirs:
+def _agreed(shares: list[list[Group]], rules: PlannerRules) -> list[list[Group]]:
+    """Sort each stage's groups and compare them pairwise, as 0.8.2 to 0.10.2 assert (KU unify_kv_cache_configs)."""
+    try:
+        shares = [sorted(groups, key=lambda group: _sort_key(group.specs[0], rules)) for groups in shares]
+    except TypeError:
+        raise WouldNotStart("this release cannot order groups of which some have a window and some have none") from None
+    for others in shares[1:]:
+        for ours, theirs in zip(shares[0], others, strict=False):
+            if ours.specs != theirs.specs:
                 raise WouldNotStart("the pipeline stages would form different cache groups; split the layers evenly")
+    return shares
+
+
+def _sort_key(spec: LayerSpec, rules: PlannerRules) -> tuple[object, ...]:
+    """Give the order of groups: by `type_id` text, from 0.10.1 by class name and fields."""
+    if rules.uniform_by == "type_id":
+        return (type_text(spec, rules),)
+    if spec.kind == MAMBA:
+        return spec.kind, spec.block_size, spec.shapes, spec.dtypes, spec.page_size_padded
+    kind = FULL if spec.kind in MLA_LIKE else spec.kind
+    geometry = (spec.block_size, spec.num_kv_heads, spec.head_size, spec.dtype, spec.kind in MLA_LIKE)
+    return kind, *geometry, spec.sliding_window, spec.attention_chunk_size
 
 
 def _project(groups: list[Group], own: Layers, rules: PlannerRules) -> list[Group]:

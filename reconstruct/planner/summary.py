@@ -46,7 +46,7 @@ def _grows(group: Group, planning: Planning) -> bool:
 
 
 def final_block_size(groups: Sequence[Group], cache_block: int | None) -> int | NotStated:
-    """The engine's own block size after planning: the smallest of any group that takes part in prefix caching.
+    """Give the engine's own block size after planning: the smallest of any group that takes part in prefix caching.
 
     Source: 0.18.0 v1/engine/core.py; older releases keep the configured one, `cache_block`.
     """
