@@ -106,7 +106,7 @@ def _check_glm_layout(distinct: Sequence[LayerSpec], rules: PlannerRules) -> Non
 
 
 def _hybrid_groups(specs: Layers, block_outer: bool, rules: PlannerRules) -> list[Group]:
-    from reconstruct.planner.packing import packed_groups, tuple_groups  # noqa: PLC0415 - it builds on this module
+    from reconstruct.planner.packing import packed_groups, tuple_groups
 
     if rules.packing == "tuples" and (groups := tuple_groups(specs, rules)):
         return groups

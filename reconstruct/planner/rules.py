@@ -146,7 +146,7 @@ def rules_for(version: str) -> PlannerRules:
 
 def release_of(version: str) -> tuple[int, ...]:
     """Numbers of a version, without pre-release, build or local parts. Raises Unsupported for text that is none."""
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - most callers never plan
+    from packaging.version import InvalidVersion, Version
 
     try:
         return Version(version).release
