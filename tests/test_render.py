@@ -91,6 +91,15 @@ def test_budget_is_a_float_up_to_0_13_and_rounded_up_from_0_14():
     assert new.available(card) - old.available(card) == 1
 
 
+def test_context_parallel_ranks_hold_a_share_of_the_tokens():
+    """With dcp 2 a block spans 32 tokens: 17701 blocks are 566432 tokens, and 256 blocks serve 8192 of them."""
+    four = Truth("0.13.0", (rank(),) * 4, 0.5, tp=4, dcp=2, enforce_eager=True, log_level="DEBUG")
+    assert four.capacity(0).tokens == 17701 * 16 * 2
+    assert four.capacity(0).concurrency == 17701 / 256
+    assert "by the cp_world_size 2 (pcp_world_size 1 * dcp_world_size 2)." in render(four)
+    assert "(Worker_TP3_DCP1 pid=" in render(four)
+
+
 def test_external_weights_leave_the_budget_from_0_32():
     """E is subtracted from R in 0.32.0 and ignored before (0.33.0 worker/utils.py request_memory)."""
     card = rank(external_weight_memory=GIB)

@@ -46,6 +46,8 @@ FORMS = (
     Form("V0", "0.6.5", "0.10.2", rf"total_gpu_memory \({TWO}GiB\) x gpu_memory_utilization \(\d\.\d\d\) = {TWO}GiB"),
     Form("V0", "0.6.4", "0.6.4", rf"memory_usage_post_profile={TWO}Gib non_torch_memory={TWO}GiB"),
     Form("V0", "0.6.3", "0.10.2", rf"Maximum concurrency for 8192 tokens per request: {TWO}x$"),
+    Form("V0", "0.6.3", "0.6.3", r"chunked_prefill_enabled=\w+ multi_step_stream_outputs="),
+    Form("V1", "0.7.3", "0.10.1.1", r",  device_config=cuda, "),
     Form("V1", "0.7.3", "0.7.3", r"# GPU blocks: \d+$"),
     Form("V1", "0.8.0", "0.8.0", rf"Model loading took {FOUR} GB and {SECONDS}"),
     Form("V1", "0.11.1", "0.13.0", rf"Model loading took {FOUR} GiB memory and {SECONDS}"),

@@ -70,6 +70,8 @@ def arguments(truth: Truth) -> str:
 def engine_config(truth: Truth) -> str:
     """The configuration line (engine/llm_engine.py; from 0.7.0 v1/engine/core.py; keys of VllmConfig.__str__)."""
     pairs = ", ".join(f"{key}={value}" for key, value in _pairs(truth).items())
+    if truth.between("0.7.0", "0.10.2"):
+        pairs = pairs.replace(", device_config=", ",  device_config=")
     if not truth.since("0.4.1"):
         return f"Initializing an LLM engine with config: {pairs})"
     head = f"(v{truth.version}) with config: {pairs}"
@@ -82,7 +84,7 @@ def engine_config(truth: Truth) -> str:
 
 
 def _pairs(truth: Truth) -> dict[str, object]:
-    """Keys in the release's order."""
+    """Keys in the release's order; 0.6.3 forgets a comma."""
     v, name = truth.since, repr(truth.model)
     dense_dp = truth.dp > 1 and not truth.moe and v("0.14.0")
     keys: tuple[tuple[str, object, bool], ...] = (
@@ -122,16 +124,19 @@ def _pairs(truth: Truth) -> dict[str, object]:
         ("served_model_name", truth.model, v("0.4.1")),
         ("use_v2_block_manager", False, truth.between("0.5.1", "0.6.4")),
         ("num_scheduler_steps", 1, truth.between("0.6.0", "0.10.1")),
-        ("multi_step_stream_outputs", True, truth.between("0.6.0", "0.10.1")),
+        ("chunked_prefill_enabled", "False multi_step_stream_outputs=True", truth.between("0.6.3", "0.6.4")),
+        ("multi_step_stream_outputs", True, truth.between("0.6.4", "0.10.1")),
         ("enable_prefix_caching", not truth.v0, v("0.5.1")),
-        ("chunked_prefill_enabled", not truth.v0, truth.between("0.6.3", "0.11.1")),
+        ("chunked_prefill_enabled", not truth.v0, truth.between("0.6.4", "0.11.1")),
         ("enable_chunked_prefill", True, v("0.11.1")),
         ("use_async_output_proc", True, truth.between("0.6.0", "0.11.0")),
+        ("use_cached_outputs", False, truth.between("0.6.3", "0.6.4")),
+        ("mm_processor_kwargs", None, truth.between("0.6.3", "0.9.0")),
         ("pooler_config", None, v("0.6.4")),
         ("compilation_config", _compilation(truth), v("0.6.4")),
         ("kernel_config", "KernelConfig(enable_flashinfer_autotune=True)", v("0.20.0")),
     )
-    return {key: value for key, value, present in keys if present}
+    return {key: value for key, value, present in keys if present}  # no key is present twice
 
 
 def _compilation(truth: Truth) -> str:

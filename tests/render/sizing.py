@@ -28,12 +28,11 @@ def v0_blocks(log: Log) -> None:
     """V0's block counts, after the minimum over ranks and the override."""
     truth, main = log.truth, log.cast.api
     blocks = min(truth.own_blocks(index) for index in range(len(truth.ranks)))
-    binding = min(range(len(truth.ranks)), key=truth.own_blocks)
     if truth.num_blocks_override is not None:
         log.info(main, "engine/llm_engine.py", words.overriding(blocks, truth.num_blocks_override))
         blocks = truth.num_blocks_override
     file = "executor/executor_base.py" if truth.since("0.7.0") else "executor/gpu_executor.py"
-    log.info(main, file, words.v0_blocks(truth, blocks, truth.ranks[binding].bytes_per_block))
+    log.info(main, file, words.v0_blocks(truth, blocks, max(rank.bytes_per_block for rank in truth.ranks)))
     if truth.since("0.6.3"):
         log.info(main, file, words.concurrency(truth, truth.concurrency(blocks)))
 
@@ -126,7 +125,7 @@ def capacity(log: Log, dp: int) -> None:
 
 def _multiplied(log: Log, dp: int) -> None:
     truth = log.truth
-    if truth.dcp > 1 and truth.between("0.10.2", "0.20.0"):
+    if truth.dcp > 1 and truth.between("0.10.2", "0.20.1"):
         log.info(log.cast.engines[dp], PLANNER, words.context_parallel(truth))
 
 
@@ -136,7 +135,7 @@ def _report_once(log: Log, dp: int, tokens: int, times: float) -> None:
     local = engine_prints_local(truth, dp)
     for index in truth.of_engine(dp):
         first = index == truth.of_engine(dp)[0]
-        if first or not truth.since("0.20.0"):
+        if first or not truth.since("0.20.1"):
             _multiplied(log, dp)
         if first and local:
             size = words.kv_size(tokens)

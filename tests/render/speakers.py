@@ -81,7 +81,7 @@ def _worker(truth: Truth, index: int, base: int, engines: tuple[Process, ...]) -
         return Process(f"VllmWorker {'_'.join(parts)}", pid)
     if shows_dp(truth):
         parts.insert(0, f"DP{dp}")
-    if truth.dcp > 1 and truth.since("0.17.0"):
+    if truth.dcp > 1 and truth.since("0.11.1"):
         parts.append(f"DCP{index % truth.dcp}")
     return Process("_".join(["Worker", *parts]), pid)
 

@@ -191,6 +191,8 @@ def truths(
     place = draw(topologies(version, engine, shape.moe)) if not hybrid else {}
     u = draw(utilizations)
     total = draw(st.sampled_from(sorted(CARDS.values())))
+    if engine == "V1" and since(version, "0.10.2") and place.get("tp", 1) > shape.kv_heads and draw(st.booleans()):
+        place["dcp"] = place["tp"] // shape.kv_heads
     block_size = 16
     per_rank = _bytes_per_block(version, shape, place, block_size)
     injected = draw(st.sampled_from(injections))

@@ -248,10 +248,15 @@ class Truth:
             return self.full_model_len
         return min(self.longest(rank) for rank in self.ranks)
 
+    @property
+    def shares_poorest_pool(self) -> bool:
+        """V1 up to 0.8.3 plans every worker with the smallest pool (0.8.0 v1/engine/core.py _initialize_kv_caches)."""
+        return not self.v0 and not self.since("0.8.4")
+
     def own_blocks(self, index: int) -> int:
         """One worker's own count; up to 0.8.3 V1 shares the poorest pool and the most layers (get_kv_cache_configs)."""
         rank = self.ranks[index]
-        if not self.v0 and not self.since("0.8.4"):
+        if self.shares_poorest_pool:
             mates = [self.ranks[i] for i in self.of_engine(self.scope(index).dp)]
             pool, bytes_per_block = min(map(self.pool, mates)), max(mate.bytes_per_block for mate in mates)
             return max(pool // bytes_per_block, 0)
@@ -281,7 +286,8 @@ class Truth:
     def capacity(self, dp: int) -> Capacity:
         """The planner's answer for one engine; the binding rank is the first with the fewest blocks."""
         counts = {index: self.own_blocks(index) for index in self.of_engine(dp)}
-        binding = min(counts, key=counts.__getitem__)
+        shared = {index: self.pool(self.ranks[index]) if self.shares_poorest_pool else 0 for index in counts}
+        binding = min(counts, key=lambda index: (counts[index], shared[index]))
         blocks = self.overridden(counts[binding])
         rank = self.ranks[binding]
         return Capacity(
@@ -353,6 +359,6 @@ class Truth:
 
     def expected(self) -> dict[tuple[Scope, str], int | float]:
         """Every quantity that existed when the start-up ended, by scope and name."""
-        from tests.render.ledger import expected  # noqa: PLC0415  # the ledger is written in terms of Truth
+        from tests.render.ledger import expected  # the ledger is written in terms of Truth
 
         return expected(self)
