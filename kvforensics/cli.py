@@ -39,7 +39,8 @@ def _complain(error: Exception) -> None:
 
 @app.callback(invoke_without_command=True)
 def _root(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         from kvforensics import __version__
@@ -52,15 +53,23 @@ def _root(
 
 @app.command()
 def explain(
-    logs: Annotated[list[str], typer.Argument(metavar="LOG...", help="Log files; - reads standard input. .gz and .zst too.")],
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOG...", help="Log files; - reads standard input. .gz and .zst too.")
+    ],
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
-    width: Annotated[int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")
+    ] = None,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
-    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="A waterfall for every rank, not only the binding one.")] = False,
+    all_ranks: Annotated[
+        bool, typer.Option("--all-ranks", help="A waterfall for every rank, not only the binding one.")
+    ] = False,
     startup: Annotated[str, typer.Option(help="Which start-up: its number from 1, last or all.")] = "last",
     gpu: Annotated[str | None, typer.Option(help="The card, such as H100-80GB: bounds its total memory.")] = None,
     total_memory: Annotated[str | None, typer.Option(help="What the driver reports: 79.19GiB or bytes.")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")
+    ] = None,
 ) -> None:
     """Rebuild the ledger of each start-up in LOG and show where the memory went."""
     try:

@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     """Nothing to answer: no start-up that the tool knows, or a question beyond it."""
 
 
-class UsageFault(ValueError):  # noqa: N818 - the caller's fault, not an error of the program
+class UsageFault(ValueError):
     """An option's value makes no sense; the message says which and what would."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconstruct.rebuild import Given
 
 
-class NothingToExplain(ValueError):  # noqa: N818 - names the input's state, not a fault of the program
+class NothingToExplain(ValueError):
     """The input holds no start-up of vLLM; the message says what it looks like and what to pass instead."""
 
 

@@ -121,9 +121,11 @@ def read(startup: StartUpLog) -> Settings:
             found = _find(text, key, "pairs")
             if found is not None:
                 values[name] = Setting(_value(found), statement.lines)
-    for kind in ("max_num_batched_tokens", "max_num_seqs_default"):
-        for statement in startup.of(kind)[:1]:
+    for kind in ("max_model_len", "max_num_batched_tokens", "max_num_seqs_default"):
+        for statement in startup.of(kind)[:1]:  # a second one is a drafter's
             for printed in statement.fields:
+                if printed.name == "max_model_len" and printed.name in values:
+                    continue
                 values[printed.name] = Setting(int(printed.text.replace(",", "")), statement.lines)
     changes = bool(startup.of("changed_arguments"))
     return Settings(values, changes, bool(startup.of("arguments")))

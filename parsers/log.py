@@ -13,8 +13,6 @@ from parsers.source import open_source
 from parsers.startups import split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from parsers.record import Record
     from parsers.rule import Statement
     from parsers.source import Input

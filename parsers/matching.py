@@ -48,7 +48,7 @@ def _by_first_letters() -> dict[str, tuple[Rule, ...]]:
 
 def _starts(text: str) -> list[int]:
     """Give the places where a sentence may begin: the start, and behind each exception's class."""
-    places = [0]
+    places = [len(text) - len(text.lstrip())]
     for word in ERROR_WORDS:
         at = text.find(word)
         while at >= 0:

@@ -67,7 +67,9 @@ def _engine_numbers(statements: Iterable[Statement]) -> list[int]:
 def _drafter(statements: list[Statement]) -> tuple[list[Statement], list[Statement]]:
     """Split off a drafter's weights: V0 loads target and drafter in one process and prints the line for each."""
     weights = [s for s in statements if s.kind == "weights" and s.text("seconds") is None]
-    later = weights[1:] if len(weights) == 2 and weights[0].text("model_memory") != weights[1].text("model_memory") else []
+    later = (
+        weights[1:] if len(weights) == 2 and weights[0].text("model_memory") != weights[1].text("model_memory") else []
+    )
     return [s for s in statements if s not in later], later
 
 

@@ -18,7 +18,7 @@ FORMS = {
     "mib": r"-?\d+\.\d{2}",  # MiB by %.2f
     "size": r"-?\d+(?:\.\d+)? ?(?:bytes|[KMGT]i?B)",  # torch's own "1.50 GiB", "512.00 MiB"
     "bytes": r"-?\d+",
-    "count": r"-?\d[\d,]*",
+    "count": r"-?\d+(?:,\d{3})*",
     "ratio": r"\d+(?:\.\d+)?(?:e-?\d+)?",  # a float as Python prints it, all digits
     "ratio2": r"\d+\.\d{2}",  # by %.2f
     "ratio4": r"-?\d+\.\d{4}",  # by %.4f

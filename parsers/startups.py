@@ -27,7 +27,9 @@ WORKER_TOKENS_KINDS = frozenset(("blocks", "concurrency", "tokens"))
 
 ONCE_PER_SERVER = frozenset(("api_version", "arguments", "banner_version", "changed_arguments"))
 ONCE_PER_ENGINE = frozenset(("engine_config", "engine_config_v0", "engine_config_v1"))
-ONCE_PER_RANK = frozenset(("available", "initial_free", "requested", "snapshot", "usage", "usage_consumed", "v0_budget"))
+ONCE_PER_RANK = frozenset(
+    ("available", "initial_free", "requested", "snapshot", "usage", "usage_consumed", "v0_budget")
+)
 
 
 class Process(NamedTuple):

@@ -34,7 +34,15 @@ SIGNS_OF_MORE = ("attention_block_size", "mamba_padding", "padding_layers")
 
 
 def cache_groups(
-    log: StartUpLog, era: Era, span: Span, *, ready: bool, tokens: Interval, concurrency: Interval, length: Interval
+    log: StartUpLog,
+    era: Era,
+    span: Span,
+    *,
+    ready: bool,
+    tokens: Interval,
+    concurrency: Interval,
+    length: Interval,
+    size: Interval,
 ) -> int | None:
     """Give the number of cache groups, None where the log leaves it open.
 
@@ -51,7 +59,7 @@ def cache_groups(
         return None
     if era.tokens in {"none", "blocks"} or era.engine == "V0":
         return 1
-    if era.tokens == "groups" and _agree(tokens, concurrency, length):
+    if era.tokens == "groups" and _agree(tokens, concurrency, length, size):
         return 1
     drafts = any("speculative_config=SpeculativeConfig(" in (s.text("config") or "") for s in log.statements)
     if drafts:
@@ -61,10 +69,15 @@ def cache_groups(
     return 1 if span.low >= index("0.30.0") and ready else None
 
 
-def _agree(tokens: Interval, concurrency: Interval, length: Interval) -> bool:
-    """Whether tokens / length is the printed concurrency: with several groups one of them counts short."""
-    if None in (tokens.low, tokens.high, concurrency.low, concurrency.high, length.low, length.high):
+def _agree(tokens: Interval, concurrency: Interval, length: Interval, size: Interval) -> bool:
+    """Whether blocks / blocks of a request, taken for one group, is the printed concurrency, and for more is not.
+
+    With several groups the token count leaves all but one out, and windowed groups take one block more than the length:
+    concurrency then falls short by at least half a block in a request's, which the two printed decimals must resolve.
+    """
+    if not (tokens.is_point and length.is_point and size.is_point) or concurrency.low is None or not concurrency.high:
         return False
-    low = float(tokens.low or 0) / (float(length.high or 1) + 256)  # the last block of a request may be part-filled
-    high = float(tokens.high or 0) / float(length.low or 1)
-    return float(concurrency.low or 0) <= high and low <= float(concurrency.high or 0)
+    per_request = -(-int(length.low or 1) // int(size.low or 1))
+    one_group = int(tokens.low or 0) / int(size.low or 1) / per_request
+    resolved = (concurrency.high - concurrency.low) / concurrency.high < 1 / (2 * per_request)
+    return resolved and concurrency.low <= one_group <= concurrency.high

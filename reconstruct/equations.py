@@ -65,7 +65,9 @@ def _budget(era: Era, shape: Shape, r: int) -> list[Relation]:
         external = Term("external_weight_memory", r)
         found.append(Sum("R = T x u - E", requested, (budget,), (external,)))
     rounded_up = era.budget == "ceil"
-    found.append(Budget("R = ceil(T x u)" if rounded_up else "R = floor(T x u)", budget, total, utilization, rounded_up))
+    found.append(
+        Budget("R = ceil(T x u)" if rounded_up else "R = floor(T x u)", budget, total, utilization, rounded_up)
+    )
     found.append(AtMost("F <= T", free, total))
     if shape.started and era.budget != "none" and era.engine == "V1":
         found.append(AtMost("R <= F: the start passed its check", requested, free))
@@ -81,12 +83,14 @@ def _charges(era: Era, shape: Shape, r: int) -> list[Relation]:
     requested, free = rank("requested_memory"), rank("initial_free_memory")
     consumed, headroom = rank("total_consumed"), rank("transient_peak_headroom")
     applied, estimate = rank("cudagraph_memory_applied"), rank("cudagraph_memory_estimate")
-    found: list[Relation] = [Sum("C + H = C + H", rank("non_kv_cache_memory"), (consumed, headroom))]
+    found: list[Relation] = [Sum("C + H", rank("non_kv_cache_memory"), (consumed, headroom))]
     if not shape.explicit_pool:
         slack = 0 if era.budget == "ceil" else 1  # int() of a float budget; towards zero, so up where M is negative
+        available, taken = rank("available_kv_cache_memory"), rank("non_kv_cache_memory")
+        found.append(Sum("M = R - C - H - G", available, (requested,), (consumed, headroom, applied), slack))
         found.append(
-            Sum("M = R - C - H - G", rank("available_kv_cache_memory"), (requested,), (consumed, headroom, applied), slack)
-        )
+            Sum("M = R - (C + H) - G", available, (requested,), (taken, applied), slack)
+        )  # bounds the sum alone
     if era.charge == "consumed":
         found.append(Sum("C = F - free after profiling", consumed, (free,), (rank("free_after_profiling"),)))
     elif era.charge in {"terms", "device"}:
@@ -118,9 +122,7 @@ def _usage(era: Era, shape: Shape, r: int) -> list[Relation]:
     peak, headroom = rank("peak_activation_memory"), rank("transient_peak_headroom")
     to_requested, to_gpu = rank("kv_cache_memory_to_requested"), rank("kv_cache_memory_to_gpu")
     spent = (
-        (rank("total_consumed"),)
-        if era.charge == "consumed"
-        else (rank("model_memory"), rank("non_torch_increase"))
+        (rank("total_consumed"),) if era.charge == "consumed" else (rank("model_memory"), rank("non_torch_increase"))
     )
     spent = (*spent, peak, rank("cudagraph_memory_actual"), rank("suggestion_buffer"))
     del shape
@@ -190,7 +192,12 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         if shape.cache_groups == 1 and shape.context_parallel == 1:
             found.append(CeilDivision("blocks of a request = ceil(length / block_size)", per_request, length, size))
             found.append(
-                Product("needed = blocks of a request x bytes_per_block", Term("needed_kv_cache_memory"), per_request, per_block)
+                Product(
+                    "needed = blocks of a request x bytes_per_block",
+                    Term("needed_kv_cache_memory"),
+                    per_request,
+                    per_block,
+                )
             )
     checked = Term("checked_kv_cache_memory")
     pool = Term("kv_pool_memory")
@@ -207,7 +214,11 @@ def _tokens(era: Era, shape: Shape, tokens: Term, blocks: Term) -> list[Relation
     if era.tokens == "blocks":
         return [Multiple("tokens = num_blocks x block_size", tokens, blocks, size, 1)]
     if era.tokens == "groups" and shape.cache_groups is not None:
-        name = "tokens = num_blocks x block_size" if shape.cache_groups == 1 else "tokens = num_blocks // groups x block_size"
+        name = (
+            "tokens = num_blocks x block_size"
+            if shape.cache_groups == 1
+            else "tokens = num_blocks // groups x block_size"
+        )
         return [Multiple(name, tokens, blocks, size, shape.cache_groups, shape.context_parallel)]
     if era.tokens == "requests":
         return [
@@ -232,7 +243,12 @@ def _workers(era: Era, shape: Shape) -> list[Relation]:
             groups = 1 if era.tokens == "blocks" else shape.cache_groups
             found.append(
                 Multiple(
-                    "tokens = num_blocks x block_size", tokens, blocks, Term("block_size"), groups, shape.context_parallel
+                    "tokens = num_blocks x block_size",
+                    tokens,
+                    blocks,
+                    Term("block_size"),
+                    groups,
+                    shape.context_parallel,
                 )
             )
             if shape.stages == 1 and r in shape.ranks:

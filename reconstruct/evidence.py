@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from parsers.launch_settings import Settings
-    from parsers.startups import EngineLog
     from parsers.rule import Statement
+    from parsers.startups import EngineLog
     from reconstruct.eras import Era
 
 _RENAMED = {
@@ -69,11 +69,12 @@ def of_engine(engine: EngineLog, *, alone: bool, by_worker: bool) -> Iterator[Ev
             continue  # the graph profiler's own minimal cache, not the user's override
         if statement.kind == "front_end_blocks" and not alone:
             continue
+        if statement.kind == "max_model_len":
+            continue  # before auto-fit; a setting, not what came of it
         for item in _of_statement(statement, None):
-            if by_worker and item.term.name in {"kv_cache_tokens", "max_concurrency", "num_blocks"}:
-                if statement.kind in {"tokens", "concurrency", "blocks"}:
-                    continue
-            yield item
+            of_a_worker = by_worker and statement.kind in {"tokens", "concurrency", "blocks"}
+            if not (of_a_worker and item.term.name in {"kv_cache_tokens", "max_concurrency", "num_blocks"}):
+                yield item
 
 
 def graph_share(statements: Iterable[Statement], utilization: Interval, rank: int) -> Iterator[Evidence]:
@@ -102,7 +103,6 @@ def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacit
     `capacity_length` is whether a capacity line states the length; then the configuration's, which may have been reduced
     since, does not count.
     """
-
     asked = settings.values.get("gpu_memory_utilization")
     if asked and isinstance(asked.value, int | float):
         yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(float(asked.value)), "printed", asked.lines)
@@ -119,7 +119,9 @@ def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacit
             yield Evidence(Term("explicit_pool", rank), Interval.exactly(pool), "printed", lines)
 
 
-def block_size(engine: EngineLog, settings: Settings, *, engine_version_high: int, tokens: Iterable[int]) -> Iterator[Evidence]:
+def block_size(
+    engine: EngineLog, settings: Settings, *, engine_version_high: int, tokens: Iterable[int]
+) -> Iterator[Evidence]:
     """Give the block size: as a line raised or forced it, else as asked, else the default where it is known to rule.
 
     Source of the defaults: config/cache.py (16), platforms/cpu.py check_and_update_config (128 from 0.11.2).

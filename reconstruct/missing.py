@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from reconstruct.eras import describe
 
 if TYPE_CHECKING:
-    from reconstruct.eras import Era
     from reconstruct.equations import Shape
+    from reconstruct.eras import Era
     from reconstruct.releases import Span
 
 

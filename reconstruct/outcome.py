@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from parsers.startups import StartUpLog
 
-READY = frozenset(("engine_initialised", "server_started", "serving"))
+SERVING = frozenset(("server_started", "serving"))
 FATAL = frozenset(
     (
         "engine_failed", "external_exceeds", "free_below_requested", "free_grew", "need", "no_kv_memory", "out_of_memory",
@@ -20,9 +20,13 @@ FATAL = frozenset(
 def outcome(log: StartUpLog) -> str:
     """Give `ready`, `failed` or `unfinished`.
 
-    A start that came up is ready whatever happened before (caught errors) or after (it died serving).
+    A start that came up is ready whatever happened before (caught errors) or after (it died serving); but an engine whose
+    constructor a traceback shows unfinished never came up.
     """
-    if any(s.kind in READY for s in log.statements):
+    kinds = [s.kind for s in log.statements]
+    if any(kind in SERVING for kind in kinds):
+        return "ready"
+    if "engine_initialised" in kinds and "constructing" not in kinds[kinds.index("engine_initialised") :]:
         return "ready"
     for s in log.statements:
         if s.kind in FATAL or (s.kind in {"error", "traceback"} and s.record.level in {None, "ERROR", "CRITICAL"}):

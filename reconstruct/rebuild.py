@@ -167,7 +167,9 @@ def _shape(
 ) -> Shape:
     engine = facts.engine
     kinds = {s.kind for r in engine.ranks for s in r.statements}
-    started = bool(kinds & {"available", "cpu_auto", "free_after", "graph_pool", "initial_free", "profile", "usage", "weights"})
+    started = bool(
+        kinds & {"available", "cpu_auto", "free_after", "graph_pool", "initial_free", "profile", "usage", "weights"}
+    )
     refused = "free_below_requested" in kinds or "external_exceeds" in kinds
     overrides = [s for s in engine.statements if s.kind == "override" and s.text("computed_num_blocks") != "0"]
     explicit = bool(kinds & {"cpu_explicit", "explicit_kv_memory", "startup_plan"})
@@ -179,6 +181,7 @@ def _shape(
         tokens=_lowest(evidence, "kv_cache_tokens"),
         concurrency=_lowest(evidence, "max_concurrency"),
         length=_lowest(evidence, "max_model_len"),
+        size=_meeting(evidence, Term("block_size")),
     )
     told = [s.text("context_parallel_size") for s in engine.statements if s.kind == "context_parallel"]
     return Shape(
@@ -230,9 +233,11 @@ def _quantity(term: Term, solved: Sequence[_Solved]) -> Quantity | None:
     claims, steps = first.evidence.get(term, ()), first.steps.get(term, ())
     if interval is None or interval == ANYTHING or not (claims or steps):
         return None
+    if not claims and interval.high is None and interval.low in {None, 0, 1}:
+        return None  # no more than the sign
     unit = BY_NAME[term.name].unit
-    inputs = tuple(dict.fromkeys(t.name for step in steps[:2] for t in step.inputs))
-    equation = steps[0].relation if steps else ""
+    inputs = tuple(dict.fromkeys(t.name for step in steps for t in step.inputs))
+    equation = "; ".join(step.relation for step in steps)
     printed = [c for c in claims if c.origin == "printed"]
     if printed:
         lines = tuple(sorted({line for c in printed for line in c.lines}))

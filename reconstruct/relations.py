@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Scope = int | None
 """A rank's number, or None for the engine."""
@@ -109,13 +109,17 @@ class Budget(NamedTuple):
         high = None if total.high is None or u.high is None else self._product(total.high, u.high)
         yield self.budget, Interval(low, high)
         low = None if budget.low is None or not u.high else _first_total(self._product, int(budget.low), u.high)
-        high = None if budget.high is None or not u.low else _first_total(self._product, int(budget.high) + 1, u.low) - 1
+        high = (
+            None if budget.high is None or not u.low else _first_total(self._product, int(budget.high) + 1, u.low) - 1
+        )
         yield self.total, Interval(low, high)
         yield self.utilization, _quotient(budget, total)
 
 
-def _first_total(product, target: int, utilization: float) -> int:  # type: ignore[no-untyped-def]  # a bound method
+def _first_total(product: Callable[[float, float], int], target: int, utilization: float) -> int:
     """Give the smallest total whose product reaches `target`."""
+    if product(0, utilization) >= target:
+        return 0
     guess = max(0, int((target - 1) / utilization) - 2)
     step = 1 << 12
     while product(guess, utilization) >= target and guess > 0:  # a double's rounding may put the guess too high

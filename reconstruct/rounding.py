@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 MIB = 1 << 20
 
-_SIZES = {"bytes": 1, "B": 1, "KiB": 1 << 10, "KB": 1 << 10, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1 << 40, "TB": 1 << 40}
+_SIZES = {
+    "bytes": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "KB": 1 << 10,
+    "MiB": MIB,
+    "MB": MIB,
+    "GiB": GIB,
+    "GB": GIB,
+    "TiB": 1 << 40,
+    "TB": 1 << 40,
+}
 """Units of torch's text; it divides by powers of two whatever it calls them (c10/cuda/CUDACachingAllocator.cpp format_size)."""
 
 _DECIMALS = {"gib": 2, "gib4": 4, "mib": 2, "ratio2": 2, "ratio4": 4, "ratio6": 6, "times": 2}
@@ -55,7 +66,9 @@ def _whole(text: str, decimals: int, unit: int) -> Interval:
 
 def _real(text: str, decimals: int) -> Interval:
     n, scale = _scaled(text, decimals)
-    return Interval(math.nextafter((2 * n - 1) / (2 * scale), -math.inf), math.nextafter((2 * n + 1) / (2 * scale), math.inf))
+    return Interval(
+        math.nextafter((2 * n - 1) / (2 * scale), -math.inf), math.nextafter((2 * n + 1) / (2 * scale), math.inf)
+    )
 
 
 def _size(text: str) -> Interval:

@@ -48,7 +48,7 @@ class Solution(NamedTuple):
     values: dict[Term, Interval]
     evidence: dict[Term, tuple[Evidence, ...]]
     steps: dict[Term, tuple[Step, ...]]
-    """The relations that narrowed a term, last first."""
+    """For a term that relations narrowed: what set its low end last, what set its high end (once, if the same)."""
     clashes: tuple[Clash, ...]
 
     def lines(self, term: Term) -> tuple[int, ...]:
@@ -100,7 +100,8 @@ def solve(evidence: Iterable[Evidence], relations: Sequence[Relation], bounds: d
             clashes.append(Clash(term, tuple(items), "the lines contradict each other"))
         value = agreed(items)
         box[term] = value.meet(bounds.get(term, ANYTHING)) or value
-    steps: dict[Term, tuple[Step, ...]] = {}
+    lows: dict[Term, Step] = {}
+    highs: dict[Term, Step] = {}
     retired: set[int] = set()
     users: dict[Term, list[int]] = {}
     for i, relation in enumerate(relations):
@@ -127,11 +128,15 @@ def solve(evidence: Iterable[Evidence], relations: Sequence[Relation], bounds: d
                 break
             box[term] = after
             step = Step(relation.name, tuple(t for t in relation.terms if t != term))
-            steps[term] = (step, *(s for s in steps.get(term, ()) if s.relation != step.relation))
+            if after.low != before.low:
+                lows[term] = step
+            if after.high != before.high:
+                highs[term] = step
             for j in users[term]:
                 if j not in waiting:
                     waiting.add(j)
                     queue.append(j)
+    steps = {t: tuple(dict.fromkeys(ends[t] for ends in (lows, highs) if t in ends)) for t in {*lows, *highs}}
     return Solution(box, {t: tuple(c) for t, c in claims.items()}, steps, tuple(clashes))
 
 

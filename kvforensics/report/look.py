@@ -15,3 +15,5 @@ class Look(NamedTuple):
     """A waterfall for each rank instead of the binding one."""
     startup: str | int = "last"
     """`last`, `all`, or a start-up's number from 1."""
+    redact: bool = True
+    """Mask people, machines and keys in what is quoted."""

@@ -18,7 +18,12 @@ _NEED_SAMPLE = (
 )
 
 RULES = (
-    Rule("tokens", "GPU KV cache size: {kv_cache_tokens:count} tokens", ("0.8.0", "0.27.1"), "GPU KV cache size: 261,648 tokens"),
+    Rule(
+        "tokens",
+        "GPU KV cache size: {kv_cache_tokens:count} tokens",
+        ("0.8.0", "0.27.1"),
+        "GPU KV cache size: 261,648 tokens",
+    ),
     Rule("tokens", "GPU" + _MERGED, ("0.28.0", "0.33.0"), "GPU" + _MERGED_SAMPLE),
     Rule("tokens", "CPU" + _MERGED, ("0.30.0", "0.33.0"), "CPU" + _MERGED_SAMPLE),
     Rule("tokens", "XPU" + _MERGED, ("0.30.0", "0.33.0"), "XPU" + _MERGED_SAMPLE),

@@ -129,6 +129,13 @@ RULES = (
         ("0.8.5", "0.33.0"),
         "WorkerProc failed to start.",
     ),
+    Rule(  # entrypoints/llm.py: the offline engine's constructor, so a start that a traceback shows unfinished
+        "constructing",
+        'File "{path:text}llm.py", line {number:count}, in __init__',
+        ("0.2.7", "0.33.0"),
+        'File "/opt/venv/vllm/entrypoints/llm.py", line 376, in __init__',
+        ('llm.py", line ',),
+    ),
     Rule(
         "traceback",
         "Traceback (most recent call last)",

@@ -12,6 +12,13 @@ _BY_TERM = (
     "{model_memory:gib} GiB for weight, {peak_activation_memory:gib} GiB for peak activation, "
     "{non_torch_increase:gib} GiB for non-torch memory, and {cudagraph_memory_actual:gib} GiB for CUDAGraph memory."
 )
+_CONSUMED = (
+    "{total_consumed:gib} GiB for consumed memory (weights + non-torch), {peak_activation_memory:gib} GiB for peak "
+    "activation, and {cudagraph_memory_actual:gib} GiB for CUDAGraph memory."
+)
+_USAGE_SAMPLE = "Free memory on device (23.05/23.56 GiB) on startup. Desired GPU memory utilization is (0.972, 22.9 GiB). Actual usage is "
+_BY_TERM_SAMPLE = "14.99 GiB for weight, 1.98 GiB for peak activation, 0.24 GiB for non-torch memory, and 0.9 GiB for CUDAGraph memory."
+_CONSUMED_SAMPLE = "14.73 GiB for consumed memory (weights + non-torch), 1.09 GiB for peak activation, and 0.71 GiB for CUDAGraph memory."
 _SUGGESTION = " Replace gpu_memory_utilization config with `--kv-cache-memory={kv_cache_memory_to_requested:bytes}`"
 _SUGGESTION_GIB = (
     " ({to_requested_gib:gib} GiB) to fit into requested memory, or `--kv-cache-memory={kv_cache_memory_to_gpu:bytes}` "
@@ -23,9 +30,7 @@ _PROFILE = (
     "torch peak memory increase: {torch_peak_increase:gib}GiB; "
 )
 _SNAPSHOT = "worker init memory snapshot: torch_peak={torch_peak:gib}GiB, "
-_EXPLICIT = (
-    "memory for KV Cache as specified by kv_cache_memory_bytes config and skipped memory profiling."  # shared by 3 wordings
-)
+_EXPLICIT = "memory for KV Cache as specified by kv_cache_memory_bytes config and skipped memory profiling."  # shared by 3 wordings
 
 RULES = (
     # 0.10.2-0.33: the usage line. Its "peak activation" contains the graph estimate in some releases (reconstruct.eras).
@@ -53,9 +58,7 @@ RULES = (
     ),
     Rule(
         "usage_consumed",
-        _USAGE_HEAD + "{total_consumed:gib} GiB for consumed memory (weights + non-torch), "
-        "{peak_activation_memory:gib} GiB for peak activation, and {cudagraph_memory_actual:gib} GiB for "
-        "CUDAGraph memory." + _SUGGESTION + _SUGGESTION_GIB,
+        _USAGE_HEAD + _CONSUMED + _SUGGESTION + _SUGGESTION_GIB,
         ("0.27.1", "0.33.0"),
         "Free memory on device (21.91/22.16 GiB) on startup. Desired GPU memory utilization is (0.92, 20.39 GiB). Actual "
         "usage is 15.31 GiB for consumed memory (weights + non-torch), 1.8 GiB for peak activation, and 0.42 GiB for "
@@ -63,7 +66,9 @@ RULES = (
         "into requested memory, or `--kv-cache-memory=4542000000` (4.23 GiB) to fully utilize gpu memory. Current kv "
         "cache memory in use is 3.28 GiB",
     ),
-    # The same figures where the tail of the line is cut or reworded: the ledger needs only these.
+    # The same figures where the line's tail was cut or trimmed on its way here: the ledger needs only these.
+    Rule("usage", _USAGE_HEAD + _BY_TERM, ("0.10.2", "0.26.0"), _USAGE_SAMPLE + _BY_TERM_SAMPLE),
+    Rule("usage_consumed", _USAGE_HEAD + _CONSUMED, ("0.27.1", "0.33.0"), _USAGE_SAMPLE + _CONSUMED_SAMPLE),
     Rule(
         "snapshot",
         _SNAPSHOT + "free_memory={initial_free_memory:gib}GiB, total_memory={total_memory:gib}GiB, ",
@@ -114,7 +119,8 @@ RULES = (
     ),
     Rule(
         "profile",
-        _PROFILE + "non-torch forward increase memory: {non_torch_increase:gib}GiB; weights memory: {model_memory:gib}GiB.",
+        _PROFILE
+        + "non-torch forward increase memory: {non_torch_increase:gib}GiB; weights memory: {model_memory:gib}GiB.",
         ("0.9.1", "0.26.0"),
         "Memory profiling takes 9.87 seconds. Total non KV cache memory: 8.69GiB; torch peak memory increase: 1.1GiB; "
         "non-torch forward increase memory: 0.07GiB; weights memory: 7.51GiB.",

@@ -7,7 +7,12 @@ from parsers.rule import Rule
 _ALL = ("0.2.7", "0.33.0")
 
 RULES = (
-    Rule("load_started", "Starting to load model {model:rest}", ("0.5.0", "0.33.0"), "Starting to load model org/model-7b..."),
+    Rule(
+        "load_started",
+        "Starting to load model {model:rest}",
+        ("0.5.0", "0.33.0"),
+        "Starting to load model org/model-7b...",
+    ),
     Rule(
         "v0_profiled",
         "Memory profiling takes {seconds:number} seconds",
