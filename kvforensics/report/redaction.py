@@ -1,0 +1,92 @@
+"""What leaves with a report: foreign text freed of control characters and, unless asked otherwise, of who and where.
+
+Reports are pasted into tickets; names of people and machines, addresses and keys are not what they are about.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import NamedTuple
+
+MASK = "***"
+SHORT = 160
+"""Characters of a quoted line."""
+
+_KEY = (
+    r"(?:api[_-]?key|access[_-]?key(?:[_-]?id)?|auth[_-]?token|token|secret|passwd|password|authorization|credentials?)"
+)
+_KEY_MARKS = ("key", "token", "secret", "passw", "authorization", "credential")
+_LOCAL_NAMES = (".internal", ".local", ".lan", ".corp", ".intra", ".amazonaws", ".svc")
+_VALUE = r"(?:\[[^\]]*\]?|\"[^\"]*\"?|'[^']*'?|[^\s,;\"'(){}\[\]]+)"
+_PUBLIC = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|huggingface\.co|github\.com|pytorch\.org|docs\.vllm\.ai)(?![\w.-])"
+
+
+class _Rule(NamedTuple):
+    marks: tuple[str, ...]
+    """In small letters; the pattern is compiled only for a text that holds one: compiling them all takes 13 ms."""
+    pattern: str
+    replacement: str = MASK
+
+
+_RULES = (
+    # Keys before hosts and paths: a key may hold anything.
+    _Rule(("bearer", "basic"), r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", r"\1 ***"),
+    _Rule(_KEY_MARKS, rf"(?i)([\w-]*{_KEY}[\"']?\s*[:=]\s*)(?!(?:none|null|true|false|\d+)\b)"
+          rf"(?![\"']?(?:bearer|basic) \*){_VALUE}", r"\1***"),
+    _Rule(_KEY_MARKS, rf"(?i)(--[\w-]*{_KEY}\s+)[^\s\"']+", r"\1***"),
+    _Rule(("hf_", "api_org", "gh", "glpat", "xox", "sk", "pk", "rk", "nvapi", "pypi"),
+          r"\b(?:hf|api_org|gh[opsur]|github_pat|glpat|xox[abprs]|sk|pk|rk|nvapi|pypi)[_-][\w-]{10,}"),
+    _Rule(("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    _Rule(("eyj",), r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"),
+    _Rule(("@",), r"(\w://)[^\s/@]+@", r"\1***@"),
+    _Rule(("@",), r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    # People.
+    _Rule(("/home/", "/users/"), r"(/(?:home|Users)/)[^/\s\"',:;)\]]+", r"\1***"),
+    _Rule((":\\", ":/"), r"(?i)(\b[a-z]:(?:\\+|/)(?:Users|Documents and Settings)(?:\\+|/))"
+          r"(?:[^\\/\n\"']+(?=[\\/])|[^\\/\s\"',;)]+)", r"\1***"),
+    # Machines.
+    _Rule(("://",), rf"(?i)\b((?:https?|tcp|grpc|wss?|s3|redis|ipc)://)(?!{_PUBLIC})(?!\*)(?:\[[^\]]*\]|[\w.-]+)", r"\1***"),
+    _Rule(("host", "master_addr", "node", "address", "server"),
+          r"(?i)\b((?:host(?:[_ ]?name)?|master_addr|node(?:_?name)?|data_parallel_address|server)[\"']?\s*[=:]\s*[\"']?)"
+          rf"(?!(?:none|null|\d+\b)|{_PUBLIC})[a-z0-9][\w.-]*", r"\1***"),
+    _Rule(("ip-",), r"\bip-\d+-\d+-\d+-\d+[\w.-]*"),
+    _Rule(_LOCAL_NAMES, r"(?i)\b[a-z0-9](?:[\w-]*[a-z0-9])?(?:\.[\w-]+)*"
+          r"\.(?:internal|local|lan|corp|intra(?:net)?|amazonaws\.com|svc)\b"),
+    _Rule((".",), r"(?<![\w.])(?!(?:127\.0\.0\.1|0\.0\.0\.0)(?![\w.]))(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"),
+    _Rule((":",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])"),
+    _Rule(("::",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:])"),
+)  # fmt: skip
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def redact(text: str) -> str:
+    """Mask user names in paths, addresses, host names, mail addresses, keys and tokens.
+
+    What says nothing about anyone stays: loopback addresses, public hubs, paths outside home folders, version numbers
+    of up to three parts.
+    """
+    for rule in _RULES:
+        small = text.lower()
+        if any(mark in small for mark in rule.marks):
+            text = _compiled(rule.pattern).sub(rule.replacement, text)
+    return text
+
+
+def clean(text: str) -> str:
+    """Put a space or `?` for every character that no reader can see: controls, escapes, bidi marks, lone surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def quoted(text: str, *, mask: bool, most: int = SHORT) -> str:
+    """Give foreign text as a report may show it: cleaned, masked if asked, cut at `most` characters."""
+    text = " ".join(clean(text).split())
+    if mask:
+        text = redact(text)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
