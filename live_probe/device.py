@@ -107,7 +107,7 @@ class CudaGraphs:
     """Real CUDA graphs in one private pool."""
 
     def __init__(self, device: torch.device) -> None:
-        import torch  # noqa: PLC0415  torch is optional and slow to import
+        import torch
 
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
@@ -115,7 +115,7 @@ class CudaGraphs:
 
     def capture(self, run: Callable[[], object]) -> None:
         """Record `run`; its results live on in the pool, as an engine's static outputs do."""
-        import torch  # noqa: PLC0415
+        import torch
 
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
@@ -138,7 +138,7 @@ class CudaDevice:
     simulated = False
 
     def __init__(self, index: int = 0) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         if not torch.cuda.is_available() or index >= torch.cuda.device_count():
             raise LookupError(f"torch sees no CUDA device {index}: use --device sim:H100-80GB, or check the driver")
@@ -159,7 +159,7 @@ class CudaDevice:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Translate torch's out-of-memory error."""
-        import torch  # noqa: PLC0415
+        import torch
 
         try:
             yield
@@ -171,14 +171,14 @@ class CudaDevice:
 
         vLLM 0.33, vllm/utils/mem_utils.py: MemorySnapshot.measure.
         """
-        import torch  # noqa: PLC0415
+        import torch
 
         free, total = torch.cuda.mem_get_info(self.index)
         return MemoryInfo(available_ram() if self.integrated else free, total)
 
     def stats(self) -> AllocatorStats:
         """Read torch.cuda.memory_stats."""
-        import torch  # noqa: PLC0415
+        import torch
 
         stats = torch.cuda.memory_stats(self.index)
         return AllocatorStats(
@@ -190,20 +190,20 @@ class CudaDevice:
 
     def reset_peak(self) -> None:
         """Call torch.cuda.reset_peak_memory_stats."""
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.cuda.reset_peak_memory_stats(self.index)
 
     def empty_cache(self) -> None:
         """Collect garbage, then call torch.cuda.empty_cache."""
-        import torch  # noqa: PLC0415
+        import torch
 
         gc.collect()
         torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
         """Call torch.cuda.synchronize."""
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.cuda.synchronize(self.index)
 
@@ -214,7 +214,7 @@ class CudaDevice:
         vLLM 0.31-0.33, vllm/v1/worker/gpu_worker.py: Worker._scoped_allocator_max_split. An allocator without
         the setter (torch before 2.9, or not the native one) is left as it is, as there.
         """
-        import torch  # noqa: PLC0415
+        import torch
 
         setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # noqa: SLF001  no public setter exists
         if setter is None or torch.cuda.get_allocator_backend() != "native":
@@ -235,7 +235,7 @@ class CudaDevice:
 
     def processes(self) -> tuple[DeviceProcess, ...] | Unread:
         """Ask NVML, by the card's UUID, so that CUDA_VISIBLE_DEVICES does not mislead."""
-        import torch  # noqa: PLC0415
+        import torch
 
         uuid = getattr(torch.cuda.get_device_properties(self.index), "uuid", None)
         if uuid is None:

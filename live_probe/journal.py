@@ -56,7 +56,7 @@ class _Contents(NamedTuple):
     environments: list[Environment]
     snapshots: list[Snapshot]
     measurements: dict[str, Measurement]
-    missing: list[NotMeasured]
+    missing: dict[str, NotMeasured]
     failures: list[Failure]
 
 
@@ -71,14 +71,14 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
         OSError: the file cannot be read.
 
     """
-    read = _Contents([], [], {}, [], [])
+    read = _Contents([], [], {}, {}, [])
     for entry in _entries(path):
         if isinstance(entry, Snapshot):
             read.snapshots.append(entry)
         elif isinstance(entry, Measurement):
             read.measurements[entry.name] = entry
         elif isinstance(entry, NotMeasured):
-            read.missing.append(entry)
+            read.missing[entry.name] = entry
         elif isinstance(entry, Failure):
             read.failures.append(entry)
         else:
@@ -86,7 +86,7 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
     if not read.environments:
         raise JournalError(f"{path} is no probe journal: its first line should be an environment")
     failure = read.failures[0] if read.failures else _cut_short(read.snapshots)
-    missing = tuple(absent for absent in read.missing if absent.name not in read.measurements)
+    missing = tuple(absent for absent in read.missing.values() if absent.name not in read.measurements)
     return ProbeRecord(
         rank=read.snapshots[0].rank if read.snapshots else path.stem,
         run=run,

@@ -50,7 +50,7 @@ def driver_version() -> str | Unread:
 
 def _binding() -> ModuleType | Unread:
     try:
-        import pynvml  # noqa: PLC0415  an optional dependency, needed on a GPU box only
+        import pynvml
     except ImportError:
         return Unread(_NO_BINDING)
     binding: ModuleType = pynvml

@@ -1,0 +1,92 @@
+"""Puts a live worker's start-up steps between snapshots, each on disk before the step goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Protocol
+
+from live_probe.measurement import Failure, Measurement, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from live_probe.device import AllocatorStats, MemoryInfo
+    from live_probe.journal import Entry, Journal
+    from live_probe.measurement import When
+
+RETURNED = {
+    "profile_cudagraph_memory": "cudagraph_memory_estimate",
+    "capture_model": "cudagraph_memory_actual",
+    "determine_available_memory": "kv_pool_memory",
+}
+"""Steps whose result is a quantity in bytes that no attribute keeps."""
+
+
+class MemoryReader(Protocol):
+    """The part of a device that a snapshot needs."""
+
+    def memory(self) -> MemoryInfo:
+        """Read what is free."""
+
+    def stats(self) -> AllocatorStats:
+        """Read the allocator's counters."""
+
+
+class StepRecorder:
+    """Journals one worker's start-up. `find_reader` gives None as long as the worker has not chosen its device."""
+
+    def __init__(self, journal: Journal, rank: str, find_reader: Callable[[], MemoryReader | None]) -> None:
+        self._journal = journal
+        self._rank = rank
+        self._find_reader = find_reader
+        self._started = time.monotonic()
+
+    def write(self, entry: Entry) -> None:
+        """Journal anything else."""
+        self._journal.write(entry)
+
+    def framed(self, step: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Give `method` with a snapshot before and after it, and its failure if it fails."""
+
+        @wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the engine's own signature passes through
+            self._snapshot(step, "before")
+            try:
+                result = method(*args, **kwargs)
+                self._note_result(step, result)
+                return result
+            finally:
+                self._snapshot(step, "after")
+                self._note_failure(step)
+
+        return run
+
+    def _snapshot(self, step: str, when: When) -> None:
+        reader = self._find_reader()
+        if reader is None:
+            return
+        free, total = reader.memory()
+        stats = reader.stats()
+        seconds = time.monotonic() - self._started
+        self._journal.write(
+            Snapshot(
+                step, when, self._rank, free, total, stats.allocated, stats.reserved, stats.allocated_peak, seconds
+            )
+        )
+
+    def _note_result(self, step: str, result: object) -> None:
+        name = RETURNED.get(step)
+        if name is not None and isinstance(result, int | float) and not isinstance(result, bool):
+            self._journal.write(Measurement(name, int(result), "B", f"returned by {step}", (step,)))
+
+    def _note_failure(self, step: str) -> None:
+        error = sys.exception()
+        if error is None or getattr(error, "_kvf_noted", False):
+            return
+        reader = self._find_reader()
+        free, total = reader.memory() if reader is not None else (0, 0)
+        lines = str(error).splitlines()
+        self._journal.write(Failure(step, type(error).__name__, lines[0] if lines else "", free, total))
+        error._kvf_noted = True  # type: ignore[attr-defined]  # noqa: SLF001  an outer step must not claim it again
