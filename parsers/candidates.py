@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 BLOCK = 1 << 20
 """Bytes searched at a time."""
@@ -22,8 +22,8 @@ MAX_TEXT = 1 << 18
 MAX_CLUSTER_LINES = 4096
 MAX_CLUSTER_BYTES = 1 << 22
 
-Hits = list[tuple[int, int, int]]
-"""What the library gives: (index of the mark, start, end), ascending."""
+FADES_AFTER = 64
+"""Lines after which a fading mark no longer counts."""
 
 
 class PhysicalLine(NamedTuple):
@@ -56,9 +56,7 @@ class Clusters:
     A line that no newline ends counts if it holds a byte. Memory stays bounded by a few blocks and one cluster.
     """
 
-    def __init__(
-        self, chunks: Iterable[bytes], marks: Sequence[bytes], before: int, after: int, block: int = BLOCK
-    ) -> None:
+    def __init__(self, chunks: Iterable[bytes], search: _Search, before: int, after: int, block: int = BLOCK) -> None:
         self.lines = 0
         self._before, self._after = before, after
         self._ready: list[Cluster] = []
@@ -66,7 +64,8 @@ class Clusters:
         self._run_bytes = 0
         self._due = 0  # neighbours still wanted after the last hit
         self._context: list[_Raw] = []  # the last lines seen, for a hit's neighbours before it
-        self._clusters = self._pass(chunks, marks, block)
+        self._search = search
+        self._clusters = self._pass(chunks, block)
 
     def __iter__(self) -> Iterator[Cluster]:
         return self
@@ -74,12 +73,10 @@ class Clusters:
     def __next__(self) -> Cluster:
         return next(self._clusters)
 
-    def _pass(self, chunks: Iterable[bytes], marks: Sequence[bytes], block: int) -> Iterator[Cluster]:
-        find = _automaton(marks)
-        longest = max(map(len, marks))
-        for item in _whole_lines(_blocks(chunks, block), find, longest):
+    def _pass(self, chunks: Iterable[bytes], block: int) -> Iterator[Cluster]:
+        for item in _whole_lines(_blocks(chunks, block), self._search):
             if isinstance(item, bytes):
-                self._take_block(item, find(item))
+                self._take_block(item)
             else:
                 self._take_overlong(item)
             yield from self._done()
@@ -90,15 +87,11 @@ class Clusters:
         done, self._ready = self._ready, []
         return done
 
-    def _take_block(self, block: bytes, hits: Hits) -> None:
+    def _take_block(self, block: bytes) -> None:
         """Read whole lines, each with its newline."""
         at = 0  # offset of the line numbered self.lines + 1
-        for _, hit, _ in hits:
-            if hit < at:
-                continue  # another mark on the line just taken
-            start = block.rfind(b"\n", at, hit) + 1 or at
+        for start, end in self._search.lines(block):
             self._skip(block, at, start)
-            end = block.find(b"\n", hit)
             self._hit(_raw(self.lines + 1, block, start, end))
             at = end + 1
         self._skip(block, at, len(block))
@@ -164,44 +157,90 @@ class Clusters:
         self._run, self._run_bytes, self._due = [], 0, 0
 
 
+class _Search:
+    """Finds the lines of a block that hold a mark, and lets fading marks wear out."""
+
+    def __init__(self, marks: Sequence[bytes], fading: Sequence[bytes] = ()) -> None:
+        self._marks = [*dict.fromkeys(marks), *(m for m in dict.fromkeys(fading) if m not in marks)]
+        if not marks or any(not m or b"\n" in m for m in self._marks):
+            raise ValueError("marks hold at least one byte and no newline; pass at least one")
+        self._left = {mark: FADES_AFTER for mark in fading if mark not in marks}
+        self.longest = max(map(len, self._marks))
+        self._build()
+
+    def _build(self) -> None:
+        # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play,
+        # which is five times as fast while the marks are few.
+        self._find = BytesAhoCorasick(
+            self._marks, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
+        ).find_matches_as_indexes
+
+    def any(self, data: bytes) -> bool:
+        """Whether a mark stands in a part of a line."""
+        return bool(self._find(data))
+
+    def lines(self, block: bytes) -> Iterator[tuple[int, int]]:
+        """Give where each line with a mark begins and ends, in order."""
+        at = 0
+        worn = True
+        while worn:
+            worn = False
+            base = at
+            for index, offset, _ in self._find(block[base:] if base else block):
+                hit = base + offset
+                if hit < at:
+                    continue  # another mark on the line just given
+                end = block.find(b"\n", hit)
+                yield block.rfind(b"\n", at, hit) + 1 or at, end
+                at = end + 1
+                worn = self._wears_out(self._marks[index])
+                if worn:
+                    break  # the rest is searched without it, for it may hide another mark that it overlaps
+
+    def _wears_out(self, mark: bytes) -> bool:
+        if mark not in self._left:
+            return False
+        self._left[mark] -= 1
+        if self._left[mark] > 0:
+            return False
+        del self._left[mark]
+        self._marks.remove(mark)
+        self._build()
+        return True
+
+
 class _Overlong:
     """A line longer than any text wanted of it: its head, and whether a mark stands anywhere on it."""
 
-    def __init__(self, find: Callable[[bytes], Hits], longest: int, begin: bytes) -> None:
+    def __init__(self, search: _Search, begin: bytes) -> None:
         self.head = begin[:MAX_TEXT]
-        self.hit = bool(find(begin))
-        self._find, self._longest = find, longest
-        self._edge = begin[-longest:]
+        self.hit = search.any(begin)
+        self._search = search
+        self._edge = begin[-search.longest :]
 
     def feed(self, data: bytes) -> None:
         if not self.hit:
-            self.hit = bool(self._find(self._edge + data))
-            self._edge = (self._edge + data)[-self._longest :]
+            self.hit = self._search.any(self._edge + data)
+            self._edge = (self._edge + data)[-self._search.longest :]
 
 
-def clusters(chunks: Iterable[bytes], marks: Sequence[bytes], before: int = 4, after: int = 8) -> Clusters:
+def clusters(
+    chunks: Iterable[bytes], marks: Sequence[bytes], before: int = 4, after: int = 8, fading: Sequence[bytes] = ()
+) -> Clusters:
     """Give the lines that hold any mark, with `before` and `after` neighbours; runs that touch are one cluster.
 
-    A cluster is cut when it grows beyond `MAX_CLUSTER_LINES` or `MAX_CLUSTER_BYTES`; each line stands in one cluster.
+    `fading` marks count on the first `FADES_AFTER` lines that they make a hit of, then no more: they are for what a busy
+    log repeats without end and what matters only once, or as a sample. A cluster is cut when it grows beyond
+    `MAX_CLUSTER_LINES` or `MAX_CLUSTER_BYTES`; each line stands in one cluster.
 
     Raises:
         ValueError: no marks, an empty one, or one with a newline in it.
 
     """
-    return Clusters(chunks, marks, before, after)
+    return Clusters(chunks, _Search(marks, fading), before, after)
 
 
-def _automaton(marks: Sequence[bytes]) -> Callable[[bytes], Hits]:
-    if not marks or any(not m or b"\n" in m for m in marks):
-        raise ValueError("marks hold at least one byte and no newline; pass at least one")
-    # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play,
-    # which is five times as fast while the marks are few.
-    return BytesAhoCorasick(
-        sorted(set(marks)), matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
-    ).find_matches_as_indexes
-
-
-def _whole_lines(blocks: Iterator[bytes], find: Callable[[bytes], Hits], longest: int) -> Iterator[bytes | _Overlong]:
+def _whole_lines(blocks: Iterator[bytes], search: _Search) -> Iterator[bytes | _Overlong]:
     """Move block borders to line ends; a line that would not fit in memory comes as a thing of its own."""
     tail = b""
     overlong: _Overlong | None = None
@@ -219,7 +258,7 @@ def _whole_lines(blocks: Iterator[bytes], find: Callable[[bytes], Hits], longest
             yield tail + data[:end]
         tail = data[end:] if end else tail + data
         if len(tail) > MAX_TEXT:
-            overlong, tail = _Overlong(find, longest, tail), b""
+            overlong, tail = _Overlong(search, tail), b""
     if overlong:
         yield overlong
     elif tail:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+FORWARDING = ("APIServer", "ApiServer", "EngineCore", "MainProcess", "RayWorker")
+"""Processes of one engine that print each other's lines: they set nothing apart."""
+
 LAYERS = 8
 """Wrappers peeled off one line at most; nobody nests deeper, and it bounds the work."""
 
@@ -133,7 +136,7 @@ _BY_DIGIT = ("cri", "journal_iso", "syslog5", "stamp", "task", "grep")
 @functools.cache
 def pattern(name: str) -> Any:  # noqa: ANN401 - package regex has no types
     """Compile one wrapper's pattern, on the first line that may carry it."""
-    import regex  # noqa: PLC0415 - plain logs need none of these
+    import regex
 
     return regex.compile(PATTERNS[name])
 
@@ -225,7 +228,7 @@ def _by_words(body: str) -> tuple[str, ...]:
 
 def _with(envelope: Envelope, name: str, said: Mapping[str, str | None]) -> Envelope:
     if name == "process":
-        return envelope._replace(name=said["name"], pid=int(said["pid"] or 0), ip=said["ip"] or envelope.ip)
+        return _spoken(envelope, said["name"], int(said["pid"] or 0), said["ip"])
     host, stamp, stream = said.get("host"), said.get("stamp"), said.get("stream")
     return envelope._replace(
         hosts=(*envelope.hosts, host) if host else envelope.hosts,
@@ -235,8 +238,16 @@ def _with(envelope: Envelope, name: str, said: Mapping[str, str | None]) -> Enve
     )
 
 
+def _spoken(envelope: Envelope, name: str | None, pid: int, ip: str | None) -> Envelope:
+    """Take the innermost process for the speaker; an actor around an engine tells it from another actor's engine."""
+    hosts = envelope.hosts
+    if name and envelope.name and not envelope.name.startswith(FORWARDING):
+        hosts = (*hosts, f"{envelope.name} pid={envelope.pid}")
+    return envelope._replace(name=name, pid=pid, ip=ip or envelope.ip, hosts=hosts)
+
+
 def _record_layer(body: str, envelope: Envelope) -> Segment | None:
-    import json  # noqa: PLC0415 - most logs hold no records
+    import json
 
     if not body[1:].lstrip().startswith('"'):
         return None
@@ -339,7 +350,7 @@ def _logfmt_layer(body: str, envelope: Envelope) -> Segment | None:
 
 
 def _unquoted(text: str) -> str:
-    import json  # noqa: PLC0415 - most logs hold no records
+    import json
 
     if "\\" not in text:
         return text

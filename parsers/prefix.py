@@ -65,7 +65,7 @@ _QUOTES = ("'", '"', "`", "\\n", "\\r")
 @functools.cache
 def pattern(name: str) -> Any:  # noqa: ANN401 - package regex has no types
     """Compile one form, on the first line that may have it."""
-    import regex  # noqa: PLC0415 - slow to import, and a log may hold no candidate
+    import regex
 
     return regex.compile(PATTERNS[name])
 

@@ -47,11 +47,11 @@ A log in another 8-bit encoding stays below: its prefixes, figures and paths are
 _CONTROL = {code: None for code in range(32) if chr(code) not in "\t\n\r\b\f\x1b"} | {127: None, 0xFFFD: None}
 
 
-class UnreadableInput(OSError):  # noqa: N818 - names the input's state, which callers turn into an exit code
+class UnreadableInput(OSError):
     """The input is missing, is no file, or cannot be read; the message is one line that says what to do."""
 
 
-class BinaryInput(ValueError):  # noqa: N818 - as above
+class BinaryInput(ValueError):
     """The input can be read but is no text; the message is one line that says what to do."""
 
 
@@ -127,7 +127,7 @@ class Source:
 
     def _unzstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            import zstandard  # noqa: PLC0415 - optional, and only .zst needs it
+            import zstandard
         except ImportError as error:
             raise UnreadableInput(
                 f"{self.name}: .zst needs the extra zstd; pip install 'kvforensics[zstd]', or decompress it first"
@@ -265,7 +265,7 @@ class _Inflated(NamedTuple):
 
 def _inflated(raw: Iterator[bytes]) -> Iterator[_Inflated]:
     """Decompress gzip members one after the other; the first fault is the last item."""
-    import zlib  # noqa: PLC0415 - only .gz needs it
+    import zlib
 
     member = zlib.decompressobj(GZIP_WINDOW)
     begun = False
@@ -289,7 +289,7 @@ def _inflated(raw: Iterator[bytes]) -> Iterator[_Inflated]:
 
 def _salvaged(member: zlib._Decompress, piece: bytes) -> bytes:
     """Decompress byte by byte up to the fault: a larger step would lose what the faulty call had decoded."""
-    import zlib  # noqa: PLC0415 - as above
+    import zlib
 
     out = bytearray()
     with contextlib.suppress(zlib.error):

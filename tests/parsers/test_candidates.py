@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import candidates
-from parsers.candidates import Clusters, clusters
+from parsers.candidates import Clusters, _Search, clusters
 
 MARKS = (b"KV cache size", b"took ", b"size: x")
 
@@ -37,7 +37,7 @@ def expected(log, before, after):
 
 
 def found(chunks, before, after, block):
-    passing = Clusters(chunks, MARKS, before, after, block=block)
+    passing = Clusters(chunks, _Search(MARKS), before, after, block=block)
     return [[tuple(line) for line in cluster.lines] for cluster in passing], passing.lines
 
 
@@ -88,6 +88,33 @@ def test_a_cluster_is_cut_before_it_grows_without_bound(monkeypatch):
     got = [cluster.lines for cluster in clusters([b"took 1\n" * 35], MARKS)]
     assert [line.number for lines in got for line in lines] == list(range(1, 36))
     assert max(map(len, got)) <= 10
+
+
+FADING = (b"KV cache ", b"a", b"took a")
+
+
+def expected_hits(log, limit):
+    """The plain way: a fading mark counts the line that it begins first on, and wears out."""
+    left = dict.fromkeys(FADING, limit)
+    hits = []
+    for number, line in enumerate(log.split(b"\n"), 1):
+        alive = [*MARKS, *(mark for mark in FADING if left[mark] > 0)]
+        # leftmost, and of those that begin at the same place the first listed
+        first = min(((line.find(m), alive.index(m), m) for m in alive if m in line), default=None)
+        if first:
+            hits.append(number)
+            if first[2] in left:
+                left[first[2]] -= 1
+    return hits
+
+
+@settings(max_examples=400)
+@given(logs, st.integers(1, 4), st.lists(st.integers(0, 200), max_size=8), st.integers(1, 40))
+def test_fading_marks_wear_out_at_the_same_line_however_chunked_and_hide_no_lasting_mark(log, limit, cuts, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "FADES_AFTER", limit)
+        passing = Clusters(chunked(log, cuts), _Search(MARKS, FADING), 0, 0, block=block)
+        assert [line.number for c in passing for line in c.lines] == expected_hits(log, limit)
 
 
 @pytest.mark.parametrize("marks", [[], [b""], [b"a\nb"]])
