@@ -1,0 +1,211 @@
+"""Which family builds which architecture: a table, and the rules for what stands in no table.
+
+Source of the names: vLLM 0.32.0 model_executor/models/registry.py and the class that each name maps to there;
+architectures that later releases dropped are from the release that had them last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconstruct.planner.errors import Unsupported
+from reconstruct.planner.models import decoders, encoders, hybrids, latents
+from reconstruct.planner.models.decoders import Trait
+from reconstruct.planner.models.standard import check_standard
+from reconstruct.planner.models.view import architecture_of, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconstruct.planner.models.layers import Geometry, Shard
+    from reconstruct.planner.models.view import View
+
+Builder = Callable[["View", "Shard", Trait], "Geometry"] if TYPE_CHECKING else object
+
+
+class Family(NamedTuple):
+    """How an architecture's layers are built."""
+
+    build: Builder
+    trait: Trait = Trait()
+
+
+_PLAIN = Family(decoders.common)
+_QUOTIENT = Family(decoders.common, Trait(quotient=True))
+_TYPED = Family(decoders.common, Trait(typed=True))
+_TYPED_ALONE = Family(decoders.common, Trait(typed=True, global_window=False))
+_ENCODER = Family(encoders.encoder_only)
+_DELTA = Family(hybrids.gated_delta)
+_LATENT = Family(latents.deepseek)
+
+_GROUPS: tuple[tuple[Family, str], ...] = (
+    (
+        _TYPED,
+        "LlamaForCausalLM LLaMAForCausalLM LlamaModel InternLM3ForCausalLM IQuestCoderForCausalLM MistralForCausalLM "
+        "MistralModel Ministral3ForCausalLM Phi3ForCausalLM TeleChat3ForCausalLM TeleChat2ForCausalLM "
+        "TeleFLMForCausalLM SolarForCausalLM ApertusForCausalLM ArceeForCausalLM Gemma2ForCausalLM Gemma2Model "
+        "Gemma3ForCausalLM VaultGemmaForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM ExaoneMoEForCausalLM "
+        "AfmoeForCausalLM Olmo3ForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM Starcoder2ForCausalLM "
+        "OlmoForCausalLM Olmo2ForCausalLM FlexOlmoForCausalLM PhiForCausalLM GPTNeoXForCausalLM "
+        "HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM CwmForCausalLM MellumForCausalLM Jais2ForCausalLM "
+        "NanbeigeForCausalLM GlmForCausalLM AquilaForCausalLM AquilaModel XverseForCausalLM InternLMForCausalLM "
+        "Fairseq2LlamaForCausalLM GritLM CwmForCausalLM",
+    ),
+    (_TYPED_ALONE, "LagunaForCausalLM MiniMaxM2ForCausalLM"),
+    (
+        _PLAIN,
+        "Qwen3ForCausalLM Qwen3MoeForCausalLM MixtralForCausalLM QuantMixtralForCausalLM GemmaForCausalLM "
+        "Glm4ForCausalLM Glm4MoeForCausalLM ExaoneForCausalLM PhiMoEForCausalLM OrionForCausalLM "
+        "BailingMoeForCausalLM BailingMoeV2ForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM "
+        "HYV3ForCausalLM HyperCLOVAXForCausalLM NemotronForCausalLM CohereForCausalLM ArcticForCausalLM "
+        "Dots1ForCausalLM YiForCausalLM",
+    ),
+    (
+        _QUOTIENT,
+        "Qwen2ForCausalLM Qwen2Model Qwen2MoeForCausalLM MiMoForCausalLM InternLM2ForCausalLM StableLmForCausalLM "
+        "StableLMEpochForCausalLM MiniCPMForCausalLM OlmoeForCausalLM Qwen2ForRewardModel "
+        "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel",
+    ),
+    (Family(decoders.common, Trait(typed=True, extra_window=1)), "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
+    (Family(decoders.common, Trait(quotient=True)), "DeepseekForCausalLM"),
+    (Family(decoders.granite), "GraniteForCausalLM GraniteSWAForCausalLM"),
+    (
+        Family(decoders.granite, Trait(quotient=True)),
+        "GraniteMoeForCausalLM GraniteMoeSharedForCausalLM GraniteMoeSWAForCausalLM",
+    ),
+    (Family(decoders.per_head_keys, Trait(quotient=True)), "GPT2LMHeadModel GPTJForCausalLM OPTForCausalLM"),
+    (Family(decoders.per_head_keys, Trait(quotient=True, alibi=True)), "BloomForCausalLM"),
+    (Family(decoders.big_code, Trait(quotient=True)), "GPTBigCodeForCausalLM"),
+    (Family(decoders.falcon), "FalconForCausalLM RWForCausalLM"),
+    (Family(decoders.dbrx, Trait(quotient=True)), "DbrxForCausalLM MPTForCausalLM MptForCausalLM"),
+    (Family(decoders.chat_glm), "ChatGLMModel ChatGLMForConditionalGeneration"),
+    (Family(decoders.baichuan, Trait(quotient=True)), "BaichuanForCausalLM BaiChuanForCausalLM"),
+    (Family(decoders.llama4), "Llama4ForCausalLM"),
+    (Family(decoders.gpt_oss), "GptOssForCausalLM"),
+    (Family(decoders.gemma3n, Trait(typed=True, pipelines=False)), "Gemma3nForCausalLM"),
+    (Family(decoders.gemma4), "Gemma4ForCausalLM"),
+    (Family(decoders.mimo_v2), "MiMoV2FlashForCausalLM MiMoV2ForCausalLM"),
+    (Family(decoders.nemotron_nas), "DeciLMForCausalLM"),
+    (Family(decoders.step3p5), "Step3p5ForCausalLM"),
+    (Family(decoders.one_key_head), "Step3TextForCausalLM"),
+    (
+        _LATENT,
+        "DeepseekV2ForCausalLM DeepseekV3ForCausalLM DeepseekV32ForCausalLM GlmMoeDsaForCausalLM "
+        "Glm4MoeLiteForCausalLM MistralLarge3ForCausalLM SarvamMLAForCausalLM PanguUltraMoEForCausalLM",
+    ),
+    (Family(latents.kimi_linear), "KimiLinearForCausalLM"),
+    (Family(latents.deepseek_v4), "DeepseekV4ForCausalLM"),
+    (Family(latents.minimax_m3), "MiniMaxM3SparseForCausalLM"),
+    (Family(hybrids.jamba), "JambaForCausalLM"),
+    (Family(hybrids.bamba), "BambaForCausalLM"),
+    (Family(hybrids.granite_hybrid), "GraniteMoeHybridForCausalLM"),
+    (Family(hybrids.falcon_h1), "FalconH1ForCausalLM"),
+    (Family(hybrids.nemotron_h), "NemotronHForCausalLM"),
+    (Family(hybrids.zamba2), "Zamba2ForCausalLM"),
+    (Family(hybrids.lfm2), "Lfm2ForCausalLM Lfm2MoeForCausalLM"),
+    (_DELTA, "Qwen3NextForCausalLM Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM OlmoHybridForCausalLM"),
+    (Family(hybrids.mamba), "MambaForCausalLM FalconMambaForCausalLM"),
+    (Family(hybrids.mamba2), "Mamba2ForCausalLM"),
+    (Family(encoders.whisper), "WhisperForConditionalGeneration"),
+    (
+        Family(encoders.encoder_only, Trait(pipelines=False)),
+        "BertModel BertForMaskedLM RobertaModel XLMRobertaModel RobertaForMaskedLM NomicBertModel GteModel GteNewModel "
+        "ModernBertModel BertForSequenceClassification RobertaForSequenceClassification "
+        "XLMRobertaForSequenceClassification ModernBertForSequenceClassification",
+    ),
+)
+
+_FAMILIES: dict[str, Family] = {name: family for family, names in _GROUPS for name in names.split()}
+
+_WRAPPERS: dict[str, str] = {
+    "AriaForConditionalGeneration": "LlamaForCausalLM",
+    "Cohere2VisionForConditionalGeneration": "Cohere2ForCausalLM",
+    "DeepseekVLV2ForCausalLM": "",
+    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+    "Gemma3nForConditionalGeneration": "Gemma3nForCausalLM",
+    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
+    "Glm4vForConditionalGeneration": "Glm4ForCausalLM",
+    "Glm4vMoeForConditionalGeneration": "Glm4MoeForCausalLM",
+    "Idefics3ForConditionalGeneration": "LlamaForCausalLM",
+    "InternS1ForConditionalGeneration": "",
+    "InternVLChatModel": "",
+    "InternVLForConditionalGeneration": "",
+    "KimiK25ForConditionalGeneration": "DeepseekV3ForCausalLM",
+    "KimiK3ForConditionalGeneration": "KimiLinearForCausalLM",
+    "KimiVLForConditionalGeneration": "DeepseekV2ForCausalLM",
+    "Llama4ForConditionalGeneration": "Llama4ForCausalLM",
+    "LlavaForConditionalGeneration": "",
+    "LlavaNextForConditionalGeneration": "",
+    "LlavaNextVideoForConditionalGeneration": "",
+    "LlavaOnevisionForConditionalGeneration": "",
+    "Lfm2VlForConditionalGeneration": "",
+    "MiniMaxM3SparseForConditionalGeneration": "MiniMaxM3SparseForCausalLM",
+    "Mistral3ForConditionalGeneration": "",
+    "NemotronH_Nano_VL_V2": "NemotronHForCausalLM",
+    "PaliGemmaForConditionalGeneration": "",
+    "Phi3VForCausalLM": "LlamaForCausalLM",
+    "Phi4MMForCausalLM": "LlamaForCausalLM",
+    "PixtralForConditionalGeneration": "MistralForCausalLM",
+    "Qwen2AudioForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen2_5OmniForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen2_5OmniModel": "Qwen2ForCausalLM",
+    "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen3OmniMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
+    "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM",
+    "Qwen3VLMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
+    "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
+    "SmolVLMForConditionalGeneration": "LlamaForCausalLM",
+    "VoxtralForConditionalGeneration": "",
+}
+"""Multimodal classes and the language model inside; an empty name means: what the text part says."""
+
+_BY_TYPE: dict[str, str] = {
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "internlm2": "InternLM2ForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+
+_MM_PREFIX = frozenset({"gemma3", "paligemma"})
+"""Model types whose image tokens attend both ways (0.32.0 model_arch_config_convertor.py is_mm_prefix_lm)."""
+
+
+def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
+    """The cache layers of a model. Raises Unsupported where its layers are not known."""
+    view = view_of(config)
+    architecture = architecture_of(config)
+    if architecture is None:
+        raise Unsupported("the config names no architecture; its model class decides which layers keep a cache")
+    inner = _inner_architecture(architecture, view)
+    family = _FAMILIES.get(inner)
+    if family is None:
+        check_standard(view, architecture)
+        family = _TYPED
+    geometry = family.build(view, shard, family.trait)
+    images = config.get("is_mm_prefix_lm")
+    if architecture in _WRAPPERS and (bool(images) or (images is None and config.get("model_type") in _MM_PREFIX)):
+        return geometry._replace(mm_prefix=True)
+    return geometry
+
+
+def _inner_architecture(architecture: str, view: View) -> str:
+    if architecture not in _WRAPPERS:
+        return architecture
+    named = _WRAPPERS[architecture] or architecture_of(view.text) or _BY_TYPE.get(view.model_type)
+    if named is None:
+        raise Unsupported(f"the language model inside {architecture} has type {view.model_type!r}, which is not known")
+    return named

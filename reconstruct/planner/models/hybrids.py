@@ -1,0 +1,267 @@
+"""Models that mix attention with recurrent layers, or have recurrent layers only.
+
+Layer order and fields: vLLM 0.32.0 model_executor/models/{jamba,granitemoehybrid,nemotron_h,falcon_h1,zamba2,lfm2,
+mamba,mamba2,qwen3_next,qwen3_5,olmo_hybrid}.py, each class's get_mamba_state_shape_from_config.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconstruct.planner.errors import Unsupported
+from reconstruct.planner.models import states
+from reconstruct.planner.models.decoders import Trait, head_size_of, heads_of, kv_heads_of
+from reconstruct.planner.models.layers import Attention, Geometry
+from reconstruct.planner.models.windows import layer_types, model_window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconstruct.planner.models.layers import CacheLayer, Shard, State
+    from reconstruct.planner.models.view import View
+
+_RECURRENT = frozenset({"mamba", "linear_attention", "conv", "short_conv"})
+_ATTENDING = frozenset({"attention", "full_attention"})
+
+
+def _mixed(view: View, layers: Sequence[tuple[CacheLayer, ...]], *, head_size: int, ssm: str = "auto") -> Geometry:
+    """A hybrid model; one whose types name only attention counts as a plain decoder (config/model.py is_hybrid)."""
+    types = layer_types(view) if view.model_type == "granitemoehybrid" else None
+    return Geometry(
+        view,
+        tuple(layers),
+        heads_of(view),
+        kv_heads_of(view),
+        head_size,
+        hybrid=types is None or not set(types) <= _ATTENDING,
+        ssm_dtype=ssm,
+    )
+
+
+def _by_type(types: Sequence[str], attention: Attention, state: State) -> list[tuple[CacheLayer, ...]]:
+    layers: list[tuple[CacheLayer, ...]] = []
+    for kind in types:
+        if kind in _ATTENDING:
+            layers.append((attention,))
+        elif kind in _RECURRENT:
+            layers.append((state,))
+        else:
+            raise Unsupported(f"layer type {kind!r} of a hybrid model is not known")
+    return layers
+
+
+def _attention(view: View, *, quotient: bool = False) -> Attention:
+    size = head_size_of(view, quotient=quotient)
+    return Attention(heads_of(view), kv_heads_of(view), size, window=model_window(view))
+
+
+def jamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Jamba: attention every attn_layer_period layers, Mamba-1 elsewhere."""
+    del trait
+    period, offset = view.whole_number("attn_layer_period"), view.whole_number("attn_layer_offset")
+    count = view.whole_number("num_hidden_layers")
+    types = ["attention" if layer % period == offset else "mamba" for layer in range(count)]
+    width = view.whole_number("mamba_expand") * view.whole_number("hidden_size")
+    state = states.mamba1(
+        width, view.whole_number("mamba_d_state"), view.whole_number("mamba_d_conv"), shard.tensor_parallel_size
+    )
+    attention = _attention(view, quotient=True)
+    return _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view))
+
+
+def mamba2_fields(view: View, shard: Shard, width: int) -> State:
+    """Mamba-2 state under the field names of Bamba, Granite 4 and Falcon-H1."""
+    return states.mamba2(
+        width,
+        view.whole_number("mamba_n_groups"),
+        view.whole_number("mamba_n_heads"),
+        view.whole_number("mamba_d_head"),
+        view.whole_number("mamba_d_state"),
+        view.whole_number("mamba_d_conv"),
+        shard.tensor_parallel_size,
+        shard.num_speculative_tokens,
+    )
+
+
+def granite_hybrid(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Granite 4: attention or Mamba-2 by layer type."""
+    del trait
+    types = view.words("layer_types") or view.words("layers_block_type")
+    if types is None:
+        raise Unsupported("a Granite hybrid needs layer_types to tell its attention layers")
+    attention = _attention(view, quotient=True)
+    if set(types) <= _ATTENDING:
+        return _mixed(view, [(attention,)] * len(types), head_size=head_size_of(view))
+    state = mamba2_fields(view, shard, view.whole_number("mamba_expand") * view.whole_number("hidden_size"))
+    return _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view))
+
+
+def bamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Bamba: attention at attn_layer_indices, Mamba-2 elsewhere."""
+    del trait
+    attending = set(view.numbers("attn_layer_indices") or ())
+    count = view.whole_number("num_hidden_layers")
+    types = ["attention" if layer in attending else "mamba" for layer in range(count)]
+    state = mamba2_fields(view, shard, view.whole_number("mamba_expand") * view.whole_number("hidden_size"))
+    return _mixed(view, _by_type(types, _attention(view, quotient=True), state), head_size=head_size_of(view))
+
+
+def falcon_h1(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Falcon-H1: every layer has both attention and Mamba-2, the attention registered first."""
+    del trait
+    width = view.maybe_number("mamba_d_ssm")
+    if width is None:
+        width = view.whole_number("mamba_expand") * view.whole_number("hidden_size")
+    state = mamba2_fields(view, shard, width)
+    attention = _attention(view)
+    return _mixed(view, [(attention, state)] * view.whole_number("num_hidden_layers"), head_size=head_size_of(view))
+
+
+def nemotron_h(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Nemotron-H: a pattern of Mamba-2 (M), attention (*) and layers without cache (- and E).
+
+    The ssm state follows mamba_ssm_cache_dtype, float32 by default (models/config.py NemotronHForCausalLMConfig, from
+    0.13.0; before, the conv state's dtype).
+    """
+    del trait
+    pattern = view.get("hybrid_override_pattern")
+    kinds = list(pattern) if isinstance(pattern, str) else list(view.words("layers_block_type") or ())
+    if not kinds:
+        raise Unsupported("Nemotron-H needs hybrid_override_pattern to tell its layers")
+    heads, head_dim = view.whole_number("mamba_num_heads"), view.whole_number("mamba_head_dim")
+    state = states.mamba2(
+        heads * head_dim,
+        view.whole_number("n_groups"),
+        heads,
+        head_dim,
+        view.whole_number("ssm_state_size"),
+        view.whole_number("conv_kernel"),
+        shard.tensor_parallel_size,
+        shard.num_speculative_tokens,
+    )
+    attention = _attention(view)
+    stated = view.maybe_number("attention_head_dim")
+    if view.maybe_number("head_dim") is None and stated is not None:
+        attention = attention._replace(head_size=stated)
+    layers = [_nemotron_layer(kind, attention, state) for kind in kinds]
+    stated_dtype = view.get("mamba_ssm_cache_dtype")
+    ssm = stated_dtype if isinstance(stated_dtype, str) else "float32"
+    geometry = _mixed(view, layers, head_size=head_size_of(view), ssm=ssm if shard.release >= (0, 13) else "auto")
+    return geometry._replace(drafts=nemotron_drafts(view, attention, state))
+
+
+def _nemotron_layer(kind: str, attention: Attention, state: State) -> tuple[CacheLayer, ...]:
+    if kind in {"*", "attention"}:
+        return (attention,)
+    if kind in {"M", "mamba"}:
+        return (state,)
+    if kind in {"-", "E", "mlp", "moe"}:
+        return ()
+    raise Unsupported(f"Nemotron-H layer kind {kind!r} is not known")
+
+
+def nemotron_drafts(view: View, attention: Attention, state: State) -> tuple[tuple[CacheLayer, ...], ...]:
+    """The draft's layers by mtp_hybrid_override_pattern (models/nemotron_h_mtp.py)."""
+    pattern = view.get("mtp_hybrid_override_pattern")
+    if not isinstance(pattern, str):
+        return ()
+    return tuple(_nemotron_layer(kind, attention, state) for kind in pattern)
+
+
+def zamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Zamba2: Mamba-2 in every layer, and shared attention blocks in the hybrid ones, registered block by block."""
+    del trait
+    types = view.words("layers_block_type")
+    if types is None:
+        raise Unsupported("Zamba2 needs layers_block_type to tell its hybrid layers")
+    heads = heads_of(view)
+    state = states.mamba2(
+        view.whole_number("mamba_expand") * view.whole_number("hidden_size"),
+        view.whole_number("mamba_ngroups"),
+        view.whole_number("n_mamba_heads"),
+        view.whole_number("mamba_headdim"),
+        view.whole_number("mamba_d_state"),
+        view.whole_number("mamba_d_conv"),
+        shard.tensor_parallel_size,
+        shard.num_speculative_tokens,
+    )
+    size = view.whole_number("attention_head_dim")
+    attention = Attention(heads, heads, size, window=model_window(view))
+    hybrids = sum(kind == "hybrid" for kind in types)
+    layers: list[tuple[CacheLayer, ...]] = [(attention,) * hybrids + (state,)] + [(state,)] * (len(types) - 1)
+    return _mixed(view, layers, head_size=size)._replace(pipelines=False)
+
+
+def lfm2(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """LFM2: attention or a short convolution by layer type (older configs list full_attn_idxs)."""
+    del trait
+    types = view.words("layer_types")
+    if types is None:
+        attending = set(view.numbers("full_attn_idxs") or ())
+        count = view.whole_number("num_hidden_layers")
+        types = tuple("full_attention" if layer in attending or not attending else "conv" for layer in range(count))
+    width = view.maybe_number("conv_dim") or view.whole_number("hidden_size")
+    state = states.short_convolution(width, view.whole_number("conv_L_cache"), shard.tensor_parallel_size)
+    return _mixed(view, _by_type(types, _attention(view, quotient=True), state), head_size=head_size_of(view))
+
+
+def gated_delta(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Qwen3-Next, Qwen3.5 and OLMo hybrid: gated delta network, and full attention every few layers."""
+    del trait
+    types = layer_types(view)
+    if types is None:
+        raise Unsupported("a delta-network hybrid needs layer_types to tell its attention layers")
+    state = states.gated_delta(
+        view.whole_number("linear_num_key_heads"),
+        view.whole_number("linear_num_value_heads"),
+        view.whole_number("linear_key_head_dim"),
+        view.whole_number("linear_value_head_dim"),
+        view.whole_number("linear_conv_kernel_dim"),
+        shard.tensor_parallel_size,
+        shard.num_speculative_tokens,
+    )
+    attention = _attention(view)
+    wanted = view.get("mamba_ssm_dtype")
+    follows = view.model_type.startswith("qwen3_5") and isinstance(wanted, str)
+    geometry = _mixed(
+        view,
+        _by_type(types, attention, state),
+        head_size=head_size_of(view),
+        ssm=wanted if follows and isinstance(wanted, str) else "auto",
+    )
+    name = "mtp_num_hidden_layers" if view.model_type.startswith("qwen3_5") else "num_nextn_predict_layers"
+    drafts = view.maybe_number(name)
+    return geometry._replace(drafts=((attention,),) * (1 if drafts is None else drafts))
+
+
+def _recurrent_only(view: View, state: State) -> Geometry:
+    layers = ((state,),) * view.whole_number("num_hidden_layers")
+    return Geometry(view, layers, 0, 0, 0, attention_free=True)
+
+
+def mamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Mamba and Falcon-Mamba: Mamba-1 in every layer."""
+    del trait
+    width = view.maybe_number("intermediate_size")
+    if width is None:
+        width = view.whole_number("expand") * view.whole_number("hidden_size")
+    kernel = view.whole_number("conv_kernel")
+    return _recurrent_only(
+        view, states.mamba1(width, view.whole_number("state_size"), kernel, shard.tensor_parallel_size)
+    )
+
+
+def mamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Mamba-2 in every layer."""
+    del trait
+    state = states.mamba2(
+        view.whole_number("expand") * view.whole_number("hidden_size"),
+        view.whole_number("n_groups"),
+        view.whole_number("num_heads"),
+        view.whole_number("head_dim"),
+        view.whole_number("state_size"),
+        view.whole_number("conv_kernel"),
+        shard.tensor_parallel_size,
+        shard.num_speculative_tokens,
+    )
+    return _recurrent_only(view, state)
