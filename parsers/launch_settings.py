@@ -94,7 +94,7 @@ def _value(text: str) -> Value | None:
             return kind(text)
         except ValueError:
             continue
-    return text.removeprefix("torch.").rstrip(")")
+    return text.removeprefix("torch.").rstrip(")>")
 
 
 def _find(text: str, name: str, style: str) -> str | None:

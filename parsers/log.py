@@ -33,7 +33,7 @@ FOREIGN = (
 
 GENERIC_KINDS = frozenset(
     (
-        "error", "out_of_memory", "out_of_memory_plain", "server_started", "serving", "shutdown", "traceback", "arguments",
+        "constructing", "error", "out_of_memory", "out_of_memory_plain", "server_started", "serving", "shutdown", "traceback", "arguments",
     )
 )  # fmt: skip
 """Sentences that other programs print too: alone they are no start-up of vLLM."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from parsers.rule import Statement
 
 
+COUNTS = frozenset(("kv_cache_tokens", "num_blocks"))
+
+
 class _Worker:
     """What is learnt of one process, line by line."""
 
@@ -73,7 +76,7 @@ def _drafter(statements: list[Statement]) -> tuple[list[Statement], list[Stateme
     return [s for s in statements if s not in later], later
 
 
-def _rank_logs(worker: _Worker, index: int, dp: int) -> list[RankLog]:
+def _rank_logs(worker: _Worker, index: int, dp: int | None) -> list[RankLog]:
     own, drafter = _drafter(worker.statements)
     process = worker.process
     name = worker.name or f"rank {worker.rank if worker.rank is not None else index}"
@@ -98,8 +101,9 @@ def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[R
             if not groups or any(s.kind == statement.kind for s in groups[-1]):
                 groups.append([])
             groups[-1].append(statement)
-    if len(groups) < 2:
-        return ranks
+    counts = {(s.kind, p.text) for group in groups for s in group for p in s.fields if p.name in COUNTS}
+    if len({text for kind, text in counts if kind != "concurrency"}) < 2:
+        return ranks  # one count, or copies of one: it is the engine's
     placed = {_position(r, ranks): r for r in ranks if r.name != "drafter"}
     result = []
     for i, group in enumerate(groups):
@@ -125,7 +129,8 @@ def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
     result = []
     for dp in numbers:
         own = [w for w in workers if (w.dp if w.dp is not None else numbers[0]) == dp]
-        ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, dp)]
+        own.sort(key=lambda w: (w.pp or 0, w.tp or 0, w.rank or 0))
+        ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, w.dp if len(numbers) > 1 else dp)]
         wide = tuple(s for s in statements if _is_engine_wide(s, dp, alone=len(numbers) == 1))
         result.append(EngineLog(dp, tuple(_by_order(ranks, wide)), wide))
     return tuple(result)

@@ -31,6 +31,9 @@ ONCE_PER_RANK = frozenset(
     ("available", "initial_free", "requested", "snapshot", "usage", "usage_consumed", "v0_budget")
 )
 
+SIZED = frozenset(("available", "blocks", "tokens", "v0_terms"))
+"""What is said once the weights are in and the cache is sized."""
+
 
 class Process(NamedTuple):
     """One process of one host; without a pid, everything that printed no process name."""
@@ -44,7 +47,8 @@ class RankLog(NamedTuple):
     """What one worker printed."""
 
     name: str
-    dp: int
+    dp: int | None
+    """None where several engines ran and nothing tells whose worker this is (dense models name none since 0.14)."""
     pp: int | None
     tp: int | None
     node: str | None
@@ -120,10 +124,22 @@ class _Draft:
         self.first_line = line
         self.statements: list[Statement] = []
         self.once: dict[tuple[str, str | None, Any], Statement] = {}
-        self.processes: set[Process] = set()
+        self.pids: set[tuple[str | None, int]] = set()
+        self.groups: set[str] = set()
+        self.engines: dict[int, int] = {}
 
-    def repeats(self, statement: Statement) -> bool:
-        """Whether a line that one start-up prints once is here again, said anew."""
+    def begins_anew(self, statement: Statement) -> bool:
+        """Whether a statement cannot belong here: one launch says it once, or has one such process."""
+        return self._other_engine(statement) or self._reloads(statement) or self._repeats(statement)
+
+    def _other_engine(self, statement: Statement) -> bool:
+        speaker = statement.record.speaker
+        who = identity(speaker.name)
+        if who.role != "engine" or speaker.pid is None:
+            return False
+        return self.engines.get(who.dp or 0, speaker.pid) != speaker.pid
+
+    def _repeats(self, statement: Statement) -> bool:
         key = _once_key(statement)
         before = self.once.get(key) if key else None
         if before is None:
@@ -131,9 +147,24 @@ class _Draft:
         same_words = [p.text for p in before.fields] == [p.text for p in statement.fields]
         return not (same_words and before.record.time == statement.record.time)  # else a copy of the stream
 
+    def _reloads(self, statement: Statement) -> bool:
+        """Whether a process without a name loads weights after it sized its cache: the model was loaded anew."""
+        speaker = statement.record.speaker
+        if statement.kind != "weights" or speaker.pid is not None or speaker.name is not None:
+            return False
+        return any(s.kind in SIZED and s.record.speaker == speaker for s in self.statements)
+
     def take(self, statement: Statement) -> None:
+        speaker = statement.record.speaker
+        who = identity(speaker.name)
         self.statements.append(statement)
-        self.processes.add(process_of(statement.record.speaker))
+        if speaker.pid is not None:
+            self.pids.add((speaker.host, speaker.pid))
+            if who.role == "engine":
+                self.engines.setdefault(who.dp or 0, speaker.pid)
+        group = _group(speaker)
+        if group:
+            self.groups.add(group)
         key = _once_key(statement)
         if key:
             self.once.setdefault(key, statement)
@@ -146,51 +177,50 @@ def process_of(speaker: Speaker) -> Process:
     return Process(speaker.host, None, speaker.name)
 
 
+def _group(speaker: Speaker) -> str | None:
+    """Give what a process shares with the others of its launch: a container, or the actor that started them."""
+    if speaker.host or not speaker.name:
+        return speaker.host
+    return None if identity(speaker.name).role else f"{speaker.name} pid={speaker.pid}"
+
+
 def _once_key(statement: Statement) -> tuple[str, str | None, Any] | None:
     speaker = statement.record.speaker
-    who = identity(speaker.name)
     if statement.kind in ONCE_PER_SERVER:
         return statement.kind, speaker.host, speaker.name
     if statement.kind in ONCE_PER_ENGINE:
-        return "engine_config", None, who.dp or 0
+        return "engine_config", None, identity(speaker.name).dp or 0
     if statement.kind in ONCE_PER_RANK and (speaker.pid is not None or statement.kind == "v0_budget"):
         return statement.kind, speaker.host, (speaker.name if speaker.pid is None else speaker.pid)
     return None
 
 
 def _home(statement: Statement, drafts: list[_Draft]) -> _Draft | None:
-    """Give the start-up that a statement belongs to: its process's, else its host's, else the latest."""
+    """Give the start-up that a statement belongs to: its process's, else its group's, else the latest."""
     speaker = statement.record.speaker
-    process = process_of(speaker)
     if speaker.pid is not None:
         for draft in reversed(drafts):
-            if process in draft.processes:
+            if (speaker.host, speaker.pid) in draft.pids:
                 return draft
-    if speaker.host is not None:
+    group = _group(speaker)
+    if group is not None:
         for draft in reversed(drafts):
-            if any(p.host == speaker.host for p in draft.processes):
+            if group in draft.groups:
                 return draft
     return drafts[-1] if drafts else None
-
-
-def _begins(statement: Statement, home: _Draft, drafts: list[_Draft]) -> bool:
-    if not home.repeats(statement):
-        return False
-    # A second engine of the same number beside the first belongs to another server; its own banner came before it.
-    return home is drafts[-1] or not drafts[-1].statements or statement.kind not in ONCE_PER_SERVER
 
 
 def split(statements: Iterable[Statement], last_line: int) -> tuple[StartUpLog, ...]:
     """Sort statements into start-ups.
 
-    A start-up begins where a line that one launch prints once is said again: a banner or arguments by a server, a
-    configuration by an engine of the same number, a measurement by the same worker. A process stays in the start-up
-    of its first line, however much its lines interleave with another's.
+    A start-up begins where a line that one launch prints once is said again (a banner or arguments by a server, a
+    configuration by an engine of the same number, a measurement by the same worker) or where a second process stands in
+    for an engine. A process stays in the start-up of its first line, however much its lines interleave with another's.
     """
     drafts: list[_Draft] = []
     for statement in statements:
         home = _home(statement, drafts)
-        if home is None or _begins(statement, home, drafts):
+        if home is None or home.begins_anew(statement):
             home = _Draft(statement.line)
             drafts.append(home)
         home.take(statement)

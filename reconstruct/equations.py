@@ -35,6 +35,8 @@ class Shape(NamedTuple):
 
     ranks: tuple[int, ...]
     """The workers that the log shows, drafters left out."""
+    pooled: tuple[int, ...]
+    """Those of them that surely share this engine's pool."""
     all_ranks: bool
     """Whether these are all the workers there are."""
     stages: int
@@ -146,7 +148,7 @@ def _pools(era: Era, shape: Shape) -> list[Relation]:
     pool, per_block = Term("kv_pool_memory"), Term("bytes_per_block")
     found: list[Relation] = []
     members = []
-    for r in shape.ranks:
+    for r in shape.pooled:
         rank_pool = Term("rank_pool_memory", r)
         members.append(rank_pool)
         source = Term("explicit_pool" if shape.explicit_pool else "available_kv_cache_memory", r)
@@ -158,7 +160,7 @@ def _pools(era: Era, shape: Shape) -> list[Relation]:
     computed = Term("computed_num_blocks")
     found.append(FloorDivision("num_blocks = M' // bytes_per_block", computed, pool, per_block))
     if shape.stages > 1:
-        for r in shape.ranks:
+        for r in shape.pooled:
             found.append(
                 FloorDivision(
                     "num_blocks <= M' // bytes_per_block of the rank",
@@ -251,7 +253,7 @@ def _workers(era: Era, shape: Shape) -> list[Relation]:
                     shape.context_parallel,
                 )
             )
-            if shape.stages == 1 and r in shape.ranks:
+            if shape.stages == 1 and r in shape.pooled:
                 pool = Term("rank_pool_memory", r)
                 found.append(FloorDivision("num_blocks = M' // bytes_per_block", blocks, pool, Term("bytes_per_block")))
     return found

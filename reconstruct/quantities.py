@@ -40,13 +40,13 @@ RANK = (
 ENGINE = (
     QuantityKind("gpu_memory_utilization", "u", "1", "engine", "fraction of T asked for", Interval(0.0, None)),
     QuantityKind("kv_pool_memory", "M'", "B", "engine", "what the planner divided on the binding rank"),
-    QuantityKind("block_size", "block_size", "tokens", "engine", "tokens in a block", Interval(1, None)),
-    QuantityKind("bytes_per_block", "bytes_per_block", "B", "engine", "the planner's divisor", Interval(1, None)),
+    QuantityKind("block_size", "block_size", "tokens", "engine", "tokens in a block"),
+    QuantityKind("bytes_per_block", "bytes_per_block", "B", "engine", "the planner's divisor"),
     QuantityKind("num_blocks", "num_blocks", "blocks", "engine", "blocks in the pool", AT_LEAST_ZERO),
     QuantityKind("kv_cache_bytes", "KV", "B", "engine", "num_blocks x bytes_per_block", AT_LEAST_ZERO),
     QuantityKind("unused_kv_memory", "M'-KV", "B", "engine", "the remainder that fills no block"),
     QuantityKind("kv_cache_tokens", "tokens", "tokens", "engine", "the token count that the log prints", AT_LEAST_ZERO),
-    QuantityKind("max_model_len", "max_model_len", "tokens", "engine", "longest request", Interval(1, None)),
+    QuantityKind("max_model_len", "max_model_len", "tokens", "engine", "longest request"),
     QuantityKind("max_concurrency", "concurrency", "1", "engine", "full-length requests that fit", Interval(0.0, None)),
 )
 AUXILIARY = (
@@ -66,7 +66,7 @@ AUXILIARY = (
     QuantityKind("needed_kv_cache_memory", "", "B", "engine", "what one full-length request needs", AT_LEAST_ZERO),
     QuantityKind("storable_tokens", "", "tokens", "engine", "blocks x block size", AT_LEAST_ZERO),
     QuantityKind("computed_num_blocks", "", "blocks", "engine", "blocks before an override", AT_LEAST_ZERO),
-    QuantityKind("blocks_per_request", "", "blocks", "engine", "blocks of one full-length request", Interval(1, None)),
+    QuantityKind("blocks_per_request", "", "blocks", "engine", "blocks of one full-length request"),
 )
 
 BY_NAME = {kind.name: kind for kind in RANK + ENGINE + AUXILIARY}

@@ -56,6 +56,7 @@ class _Facts(NamedTuple):
 
     engine: EngineLog
     ranks: tuple[int, ...]
+    pooled: tuple[int, ...]
     all_ranks: bool
     stages: int
     alone: bool
@@ -85,10 +86,11 @@ def version_of(log: StartUpLog) -> EngineVersion:
 
 def _facts(engine: EngineLog, settings: Settings, *, alone: bool, ready: bool) -> _Facts:
     ranks = tuple(i for i, r in enumerate(engine.ranks) if r.name != "drafter")
+    pooled = tuple(i for i in ranks if engine.ranks[i].dp is not None)
     tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
     world = (tp or 1) * (pp or 1)
     known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
-    return _Facts(engine, ranks, known and len(ranks) >= world, pp or 1, alone, ready)
+    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, pp or 1, alone, ready)
 
 
 def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
@@ -186,6 +188,7 @@ def _shape(
     told = [s.text("context_parallel_size") for s in engine.statements if s.kind == "context_parallel"]
     return Shape(
         ranks=facts.ranks,
+        pooled=facts.pooled,
         all_ranks=facts.all_ranks,
         stages=facts.stages,
         started=started and not refused,

@@ -72,6 +72,12 @@ RULES = (
         "Engine 000: vllm cache_config_info with initialization after num_gpu_blocks is: 48867",
     ),
     Rule(
+        "front_end_blocks",
+        "vllm cache_config_info with initialization after num_gpu_blocks is: {num_blocks:count}",
+        ("0.9.0.1", "0.9.0.1"),
+        "vllm cache_config_info with initialization after num_gpu_blocks is: 48867",
+    ),
+    Rule(
         "override",
         "Overriding num_gpu_blocks={computed_num_blocks:count} with num_gpu_blocks_override={override_num_blocks:count}",
         ("0.4.3", "0.33.0"),

@@ -22,6 +22,25 @@ RULES = (
         "Estimated CUDA graph memory: 0.54 GiB total",
     ),
     Rule(
+        "graph_estimate_part",
+        "Estimated {mode:word} CUDA graph memory: {first_capture:mib} MiB first-capture + ({graphs:count}-1) × "
+        "{each_graph:mib} MiB per-graph",
+        ("0.18.1", "0.33.0"),
+        "Estimated PIECEWISE CUDA graph memory: 114.00 MiB first-capture + (51-1) × 4.00 MiB per-graph",
+    ),
+    Rule(
+        "graph_estimate_part",
+        "Estimated encoder CUDA graph memory: {encoder_graphs:mib} MiB for {graphs:count} graphs",
+        ("0.23.0", "0.33.0"),
+        "Estimated encoder CUDA graph memory: 64.00 MiB for 4 graphs",
+    ),
+    Rule(
+        "graph_hint",
+        "CUDA graphs can take additional 1~3 GiB memory per GPU.",
+        ("0.2.7", "0.6.3"),
+        "CUDA graphs can take additional 1~3 GiB memory per GPU.",
+    ),
+    Rule(
         "graph_profile",
         "Profiling CUDA graph memory: {modes:rest}",
         ("0.18.1", "0.33.0"),

@@ -14,6 +14,19 @@ RULES = (
         "Starting to load model org/model-7b...",
     ),
     Rule(
+        "checkpoint",
+        "Filesystem type for checkpoints: {filesystem:word}. Checkpoint size: {checkpoint_size:gib} GiB. "
+        "Available RAM: {available_ram:gib} GiB.",
+        ("0.20.2", "0.33.0"),
+        "Filesystem type for checkpoints: XFS. Checkpoint size: 131.42 GiB. Available RAM: 1946.55 GiB.",
+    ),
+    Rule(
+        "checkpoint_prefetch",
+        "Auto-prefetch is disabled because {reason:rest}",
+        ("0.20.2", "0.33.0"),
+        "Auto-prefetch is disabled because the filesystem (XFS) is not a recognized network FS (NFS/Lustre).",
+    ),
+    Rule(
         "v0_profiled",
         "Memory profiling takes {seconds:number} seconds",
         ("0.6.6.post1", "0.10.2"),

@@ -78,6 +78,12 @@ RULES = (
         "Using fp8 data type to store kv cache.",
     ),
     Rule(
+        "kv_scale",
+        "Using KV cache scaling factor {scale:number} for {dtype:word}.",
+        ("0.6.3", "0.33.0"),
+        "Using KV cache scaling factor 1.0 for fp8_e4m3.",
+    ),
+    Rule(
         "attention_block_size",
         "Setting attention block size to {block_size:count} tokens",
         ("0.10.0", "0.33.0"),
