@@ -99,7 +99,7 @@ def request_blocks(group: Group, length: int, planning: Planning) -> int:
 
 
 class NeedTerm(NamedTuple):
-    """Part of a request's need: bytes of one block, and the layers whose longest table says how many blocks."""
+    """Part of a request's need: bytes per block of all groups alike, and the layers whose longest table counts."""
 
     block_bytes: int
     specs: tuple[LayerSpec, ...]
@@ -127,7 +127,8 @@ def need_terms(groups: Sequence[Group], own: Sequence[LayerSpec], planning: Plan
     else:
         block_bytes = bytes_per_block(groups, planning)
         groups = groups[:1] if rules.need.startswith("first_group") else groups
-    return tuple(NeedTerm(block_bytes, tuple(dict.fromkeys(group.specs))) for group in groups)
+    tables = Counter(tuple(dict.fromkeys(group.specs)) for group in groups)
+    return tuple(NeedTerm(block_bytes * count, specs) for specs, count in tables.items())
 
 
 def _layer_terms(specs: Sequence[LayerSpec], rules: PlannerRules) -> tuple[NeedTerm, ...]:

@@ -210,7 +210,7 @@ def _capacity(settled: _Settled, launch: Launch, planning: Planning) -> tuple[in
 
 
 def _longest(settled: _Settled, planning: Planning) -> int | NotStated:
-    checks = [(terms, own) for terms, own in settled.checks if terms]
+    checks = dict.fromkeys((terms, own) for terms, own in settled.checks if terms)
     if not checks:
         return NotStated("the model has no cache layers")
     try:

@@ -33,7 +33,7 @@ class GroupPlan(NamedTuple):
 
     @property
     def padding_share(self) -> float:
-        """Part of a block that this group does not fill with cache content, in [0, 1)."""
+        """Part of a block that this group does not fill with cache content; 1 for a group without layers here."""
         return (self.padding_bytes + self.page_padding_bytes) / (self.padding_bytes + sum(self.pages))
 
 
@@ -86,6 +86,12 @@ class KvPlan(NamedTuple):
     def blocks_per_request(self) -> tuple[int, ...]:
         """Blocks of one request of max_model_len in each group of the binding rank."""
         return tuple(group.blocks_per_request for group in self.groups)
+
+    @property
+    def padding_share(self) -> float:
+        """Part of the binding rank's blocks that holds no cache content, over all its groups alike, in [0, 1)."""
+        shares = [group.padding_share for group in self.groups]
+        return sum(shares) / len(shares) if shares else 0.0
 
     @property
     def unused_bytes(self) -> int:
