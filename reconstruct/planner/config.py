@@ -52,7 +52,7 @@ def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory
 
 
 def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
-    """The cache specs of every pipeline stage, in the order in which the model class registers its layers.
+    """Cache specs of every pipeline stage, in the order in which the model class registers its layers.
 
     Raises WouldNotStart and Unsupported as `plan_kv_cache` does.
     """
@@ -98,7 +98,7 @@ def _check_release(config: Mapping[str, object], version: str, release: tuple[in
 
 
 def _check_split(geometry: Geometry, launch: Launch) -> None:
-    """What the engine refuses about the split.
+    """Refuse a split that the engine refuses.
 
     Source: 0.32.0 config/model.py verify_with_parallel_config.
     """

@@ -55,7 +55,7 @@ class Backend(NamedTuple):
         return any(block_size % _base(size) == 0 for size in sizes)
 
     def smallest(self) -> int:
-        """The smallest kernel block."""
+        """Smallest kernel block."""
         return min(_base(size) for size in self.sizes)
 
 
@@ -88,7 +88,7 @@ def capability(device: str) -> str:
 
 
 def backend_of(layer: CacheLayer, setting: Setting) -> Backend:
-    """The backend that serves a layer. Raises WouldNotStart where no backend takes the combination."""
+    """Backend that serves a layer. Raises WouldNotStart where no backend takes the combination."""
     if isinstance(layer, Index):
         return _index(layer, setting)
     if isinstance(layer, V4):
@@ -156,7 +156,7 @@ def _mixed(layer: Attention, setting: Setting, dtype: str) -> Backend | None:
 
 
 def _least(setting: Setting) -> int:
-    """The block that FlashAttention 4 prefers for the config as a whole: 64 with fp8 heads of 512 on Hopper."""
+    """Block that FlashAttention 4 prefers for the config as a whole: 64 with fp8 heads of 512 on Hopper."""
     return 64 if setting.major == "9" and setting.cache_dtype in _E4M3 and setting.widest == 512 else 0
 
 
@@ -180,9 +180,9 @@ def _flash(layer: Attention, setting: Setting, dtype: str) -> Backend | None:
         raise WouldNotStart(
             "distance bias (alibi) needs FlashAttention 2, which has no fp8 cache; use --kv-cache-dtype auto"
         )
-    if setting.mm_prefix and (dtype in _E4M3 or layer.head_size > 256 and setting.major != "9"):
+    if setting.mm_prefix and (dtype in _E4M3 or (layer.head_size > 256 and setting.major != "9")):
         return None
-    if layer.head_size > 256 and setting.major not in {"9"}:
+    if layer.head_size > 256 and setting.major != "9":
         return None
     return Backend("FLASH_ATTN", _flash_sizes(layer.head_size, setting, dtype), least=_least(setting))
 

@@ -172,8 +172,7 @@ def _alignment(block: int, parts: Sequence[CacheLayer], setting: Setting) -> tup
 
 
 def _by_chunks(setting: Setting, caching: Caching) -> bool:
-    """Whether a block is a whole number of the model's chunks: with prefix caching in 0.11.1 to 0.14, later in mode
-    "all"."""
+    """Whether a block holds whole chunks of the model: with prefix caching in 0.11.1 to 0.14, later in mode "all"."""
     if (0, 11, 1) <= setting.release < (0, 15):
         return caching.prefix_caching
     return caching.mode == "all"

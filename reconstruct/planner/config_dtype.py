@@ -142,7 +142,7 @@ def _modelopt(quantization: Mapping[str, object]) -> str:
 
 
 def quant_mode(dtype: str) -> str:
-    """vLLM's name for a cache dtype's layout (kv_cache_interface.py get_kv_quant_mode)."""
+    """Name, as vLLM has it, of a cache dtype's layout (kv_cache_interface.py get_kv_quant_mode)."""
     if dtype in {"int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"} or dtype.startswith("turboquant"):
         return dtype.upper()
     if dtype.startswith("nvfp4"):

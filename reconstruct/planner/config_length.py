@@ -49,7 +49,7 @@ def max_model_len(geometry: Geometry, launch: Launch, release: tuple[int, ...]) 
 
 
 def _derived(view: View, release: tuple[int, ...]) -> tuple[float, bool]:
-    """The model's own limit, and whether the config states one."""
+    """Limit of the model itself, and whether the config states one."""
     stated = [length for key in _KEYS if (length := view.maybe_number(key)) is not None]
     if (longest := view.maybe_number("model_max_length")) is not None and release >= (0, 3):
         limit: float = longest
@@ -102,7 +102,7 @@ def _scaled(view: View, limit: float, release: tuple[int, ...]) -> float:
 
 
 def _default(view: View, derived: float, release: tuple[int, ...]) -> int:
-    """The model's own length; LongRoPE models default to the length before scaling (0.12.0 on)."""
+    """Length of the model itself; LongRoPE models default to the length before scaling (0.12.0 on)."""
     original = view.whole.get("original_max_position_embeddings")
     if (
         release >= (0, 12)

@@ -8,8 +8,8 @@ from reconstruct.planner.config_backends import backend_of, needs_packed_rows
 from reconstruct.planner.config_blocks import window_block
 from reconstruct.planner.config_dtype import STORED_AS, quant_mode
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from reconstruct.planner.models.layers import V4, Attention, Index, Latent, State
 from reconstruct.planner.models.latents import index_bytes
+from reconstruct.planner.models.layers import V4, Attention, Index, Latent, State
 from reconstruct.planner.pages import cdiv
 from reconstruct.planner.spec import (
     CHUNKED,
@@ -61,7 +61,7 @@ class Scene(NamedTuple):
 
 
 def specs_of(layer: CacheLayer, scene: Scene, *, skipped: bool = False) -> tuple[LayerSpec, ...]:
-    """The specs of one cache layer, in registration order. skipped: the layer keeps the model's dtype."""
+    """Specs of one cache layer, in registration order. skipped: the layer keeps the model's dtype."""
     if isinstance(layer, Attention):
         return (_attention(layer, scene, skipped=skipped),)
     if isinstance(layer, Latent):
@@ -148,7 +148,7 @@ def _of_kind(layer: Attention, spec: LayerSpec, release: tuple[int, ...]) -> Lay
 
 
 def _packed(spec: LayerSpec, dtype: str) -> LayerSpec:
-    """What the backends make of formats whose bytes per token are no plain product.
+    """Apply what the backends make of formats whose bytes per token are no plain product.
 
     Source: customize_spec of v1/attention/backends/{triton_attn,flashinfer,turboquant_attn}.py (0.32.0).
     """

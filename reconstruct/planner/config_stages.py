@@ -14,7 +14,7 @@ NumberedLayers = tuple[tuple[int, tuple["CacheLayer", ...]], ...]
 
 
 def stage_sizes(layers: int, stages: int, release: tuple[int, ...]) -> tuple[int, ...]:
-    """Decoder layers of each pipeline stage.
+    """Count the decoder layers of each pipeline stage.
 
     Source: vLLM distributed/utils.py get_pp_indices. Up to 0.7.3 the last stage takes what does not divide; from 0.8.0
     one layer each goes to the stages before the last, from the back. Raises WouldNotStart for more stages than layers.

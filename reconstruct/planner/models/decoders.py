@@ -59,7 +59,7 @@ def head_size_of(view: View, *, quotient: bool = False) -> int:
 
 
 def common(view: View, _shard: Shard, trait: Trait) -> Geometry:
-    """The common decoder: equal heads in every layer, windows by layer type or for the whole model."""
+    """Build the common decoder: equal heads in every layer, windows by layer type or for the whole model."""
     layer = Attention(
         heads_of(view),
         kv_heads_of(view),
@@ -73,7 +73,7 @@ def common(view: View, _shard: Shard, trait: Trait) -> Geometry:
 
 
 def one_kind(view: View, layers: tuple[tuple[Attention, ...], ...], trait: Trait) -> Geometry:
-    """A model of attention layers only."""
+    """Build a model of attention layers only."""
     return Geometry(
         view,
         layers,
@@ -86,7 +86,7 @@ def one_kind(view: View, layers: tuple[tuple[Attention, ...], ...], trait: Trait
 
 
 def layer_windows(view: View, trait: Trait) -> tuple[int | None, ...]:
-    """The window of each layer, None for layers that see everything.
+    """Window of each layer, None for layers that see everything.
 
     A layer whose class names no window takes the model's, which only exists where no layer is of another type
     (vLLM 0.32.0 attention.py Attention.__init__).
@@ -105,8 +105,9 @@ def layer_windows(view: View, trait: Trait) -> tuple[int | None, ...]:
 
 
 def falcon(view: View, shard: Shard, trait: Trait) -> Geometry:
-    """Falcon: one key head with multi_query, unless the new architecture states its own; rotary layers ignore the
-    cache dtype (0.32.0 models/falcon.py hands them no cache config).
+    """Falcon: one key head with multi_query, unless the new architecture states its own.
+
+    Its layers ignore the cache dtype (0.32.0 models/falcon.py hands them no cache config).
     """
     del trait
     kv_heads = 1 if view.flag("multi_query") and not view.flag("new_decoder_architecture") else kv_heads_of(view)
@@ -228,7 +229,7 @@ def mimo_v2(view: View, _shard: Shard, trait: Trait) -> Geometry:
 
 
 def mimo_v2_window(view: View) -> Attention:
-    """A window layer of MiMo-V2."""
+    """Build a window layer of MiMo-V2."""
     window = view.maybe_number("sliding_window_size") or view.whole_number("sliding_window")
     return Attention(
         view.whole_number("swa_num_attention_heads"),

@@ -53,7 +53,7 @@ def draft_layers(config: Mapping[str, object], speculation: Speculation, geometr
 
 
 def _prediction_modules(config: Mapping[str, object], geometry: Geometry) -> Layers:
-    """The model's own prediction modules: their layers look like its last one."""
+    """Layers of the model's own prediction modules: these layers look like its last one."""
     architecture = architecture_of(config)
     if geometry.drafts:
         return geometry.drafts

@@ -37,7 +37,7 @@ def facts() -> Facts:
 
 
 def type_facts(model_type: str) -> TypeFacts:
-    """What is known of a configuration class; empty for a type outside the table."""
+    """Look up a configuration class; empty for a type outside the table."""
     return facts()["model_types"].get(model_type, TypeFacts())
 
 

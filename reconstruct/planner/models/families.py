@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from reconstruct.planner.models.layers import Geometry, Shard
     from reconstruct.planner.models.view import View
 
-Builder = Callable[["View", "Shard", Trait], "Geometry"] if TYPE_CHECKING else object
-
 
 class Family(NamedTuple):
     """How an architecture's layers are built."""
 
-    build: Builder
+    build: Callable[[View, Shard, Trait], Geometry]
     trait: Trait = Trait()
 
 
@@ -41,30 +39,36 @@ _LATENT = Family(latents.deepseek)
 _GROUPS: tuple[tuple[Family, str], ...] = (
     (
         _TYPED,
-        "LlamaForCausalLM LLaMAForCausalLM LlamaModel InternLM3ForCausalLM IQuestCoderForCausalLM MistralForCausalLM "
-        "MistralModel Ministral3ForCausalLM Phi3ForCausalLM TeleChat3ForCausalLM TeleChat2ForCausalLM "
-        "TeleFLMForCausalLM SolarForCausalLM ApertusForCausalLM ArceeForCausalLM Gemma2ForCausalLM Gemma2Model "
-        "Gemma3ForCausalLM VaultGemmaForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM ExaoneMoEForCausalLM "
-        "AfmoeForCausalLM Olmo3ForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM Starcoder2ForCausalLM "
-        "OlmoForCausalLM Olmo2ForCausalLM FlexOlmoForCausalLM PhiForCausalLM GPTNeoXForCausalLM "
-        "HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM CwmForCausalLM MellumForCausalLM Jais2ForCausalLM "
-        "NanbeigeForCausalLM GlmForCausalLM AquilaForCausalLM AquilaModel XverseForCausalLM InternLMForCausalLM "
-        "Fairseq2LlamaForCausalLM GritLM CwmForCausalLM",
+        (
+            "LlamaForCausalLM LLaMAForCausalLM LlamaModel InternLM3ForCausalLM IQuestCoderForCausalLM MistralForCausalLM "
+            "MistralModel Ministral3ForCausalLM Phi3ForCausalLM TeleChat3ForCausalLM TeleChat2ForCausalLM "
+            "TeleFLMForCausalLM SolarForCausalLM ApertusForCausalLM ArceeForCausalLM Gemma2ForCausalLM Gemma2Model "
+            "Gemma3ForCausalLM VaultGemmaForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM ExaoneMoEForCausalLM "
+            "AfmoeForCausalLM Olmo3ForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM Starcoder2ForCausalLM "
+            "OlmoForCausalLM Olmo2ForCausalLM FlexOlmoForCausalLM PhiForCausalLM GPTNeoXForCausalLM "
+            "HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM CwmForCausalLM MellumForCausalLM Jais2ForCausalLM "
+            "NanbeigeForCausalLM GlmForCausalLM AquilaForCausalLM AquilaModel XverseForCausalLM InternLMForCausalLM "
+            "Fairseq2LlamaForCausalLM GritLM CwmForCausalLM"
+        ),
     ),
     (_TYPED_ALONE, "LagunaForCausalLM MiniMaxM2ForCausalLM"),
     (
         _PLAIN,
-        "Qwen3ForCausalLM Qwen3MoeForCausalLM MixtralForCausalLM QuantMixtralForCausalLM GemmaForCausalLM "
-        "Glm4ForCausalLM Glm4MoeForCausalLM ExaoneForCausalLM PhiMoEForCausalLM OrionForCausalLM "
-        "BailingMoeForCausalLM BailingMoeV2ForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM "
-        "HYV3ForCausalLM HyperCLOVAXForCausalLM NemotronForCausalLM CohereForCausalLM ArcticForCausalLM "
-        "Dots1ForCausalLM YiForCausalLM",
+        (
+            "Qwen3ForCausalLM Qwen3MoeForCausalLM MixtralForCausalLM QuantMixtralForCausalLM GemmaForCausalLM "
+            "Glm4ForCausalLM Glm4MoeForCausalLM ExaoneForCausalLM PhiMoEForCausalLM OrionForCausalLM "
+            "BailingMoeForCausalLM BailingMoeV2ForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM "
+            "HYV3ForCausalLM HyperCLOVAXForCausalLM NemotronForCausalLM CohereForCausalLM ArcticForCausalLM "
+            "Dots1ForCausalLM YiForCausalLM"
+        ),
     ),
     (
         _QUOTIENT,
-        "Qwen2ForCausalLM Qwen2Model Qwen2MoeForCausalLM MiMoForCausalLM InternLM2ForCausalLM StableLmForCausalLM "
-        "StableLMEpochForCausalLM MiniCPMForCausalLM OlmoeForCausalLM Qwen2ForRewardModel "
-        "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel",
+        (
+            "Qwen2ForCausalLM Qwen2Model Qwen2MoeForCausalLM MiMoForCausalLM InternLM2ForCausalLM StableLmForCausalLM "
+            "StableLMEpochForCausalLM MiniCPMForCausalLM OlmoeForCausalLM Qwen2ForRewardModel "
+            "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel"
+        ),
     ),
     (Family(decoders.common, Trait(typed=True, extra_window=1)), "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
     (Family(decoders.common, Trait(quotient=True)), "DeepseekForCausalLM"),
@@ -90,8 +94,10 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
     (Family(decoders.one_key_head), "Step3TextForCausalLM"),
     (
         _LATENT,
-        "DeepseekV2ForCausalLM DeepseekV3ForCausalLM DeepseekV32ForCausalLM GlmMoeDsaForCausalLM "
-        "Glm4MoeLiteForCausalLM MistralLarge3ForCausalLM SarvamMLAForCausalLM PanguUltraMoEForCausalLM",
+        (
+            "DeepseekV2ForCausalLM DeepseekV3ForCausalLM DeepseekV32ForCausalLM GlmMoeDsaForCausalLM "
+            "Glm4MoeLiteForCausalLM MistralLarge3ForCausalLM SarvamMLAForCausalLM PanguUltraMoEForCausalLM"
+        ),
     ),
     (Family(latents.kimi_linear), "KimiLinearForCausalLM"),
     (Family(latents.deepseek_v4), "DeepseekV4ForCausalLM"),
@@ -109,9 +115,11 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
     (Family(encoders.whisper), "WhisperForConditionalGeneration"),
     (
         Family(encoders.encoder_only, Trait(pipelines=False)),
-        "BertModel BertForMaskedLM RobertaModel XLMRobertaModel RobertaForMaskedLM NomicBertModel GteModel GteNewModel "
-        "ModernBertModel BertForSequenceClassification RobertaForSequenceClassification "
-        "XLMRobertaForSequenceClassification ModernBertForSequenceClassification",
+        (
+            "BertModel BertForMaskedLM RobertaModel XLMRobertaModel RobertaForMaskedLM NomicBertModel GteModel GteNewModel "
+            "ModernBertModel BertForSequenceClassification RobertaForSequenceClassification "
+            "XLMRobertaForSequenceClassification ModernBertForSequenceClassification"
+        ),
     ),
 )
 
@@ -185,7 +193,7 @@ _MM_PREFIX = frozenset({"gemma3", "paligemma"})
 
 
 def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
-    """The cache layers of a model. Raises Unsupported where its layers are not known."""
+    """Cache layers of a model. Raises Unsupported where its layers are not known."""
     view = view_of(config)
     architecture = architecture_of(config)
     if architecture is None:

@@ -25,7 +25,7 @@ _ATTENDING = frozenset({"attention", "full_attention"})
 
 
 def _mixed(view: View, layers: Sequence[tuple[CacheLayer, ...]], *, head_size: int, ssm: str = "auto") -> Geometry:
-    """A hybrid model; one whose types name only attention counts as a plain decoder (config/model.py is_hybrid)."""
+    """Build a hybrid model; one whose types name only attention counts as a plain decoder (config/model.py is_hybrid)."""
     types = layer_types(view) if view.model_type == "granitemoehybrid" else None
     return Geometry(
         view,
@@ -91,7 +91,7 @@ def granite_hybrid(view: View, shard: Shard, trait: Trait) -> Geometry:
         raise Unsupported("a Granite hybrid needs layer_types to tell its attention layers")
     attention = _attention(view, quotient=True)
     if set(types) <= _ATTENDING:
-        return _mixed(view, [(attention,)] * len(types), head_size=head_size_of(view))
+        return _mixed(view, [(attention,) for _ in types], head_size=head_size_of(view))
     state = mamba2_fields(view, shard, view.whole_number("mamba_expand") * view.whole_number("hidden_size"))
     return _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view))
 
@@ -161,7 +161,7 @@ def _nemotron_layer(kind: str, attention: Attention, state: State) -> tuple[Cach
 
 
 def nemotron_drafts(view: View, attention: Attention, state: State) -> tuple[tuple[CacheLayer, ...], ...]:
-    """The draft's layers by mtp_hybrid_override_pattern (models/nemotron_h_mtp.py)."""
+    """Layers of the draft by mtp_hybrid_override_pattern (models/nemotron_h_mtp.py)."""
     pattern = view.get("mtp_hybrid_override_pattern")
     if not isinstance(pattern, str):
         return ()
@@ -188,7 +188,8 @@ def zamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
     size = view.whole_number("attention_head_dim")
     attention = Attention(heads, heads, size, window=model_window(view))
     hybrids = sum(kind == "hybrid" for kind in types)
-    layers: list[tuple[CacheLayer, ...]] = [(attention,) * hybrids + (state,)] + [(state,)] * (len(types) - 1)
+    first: tuple[CacheLayer, ...] = (*(attention for _ in range(hybrids)), state)
+    layers = [first, *((state,) for _ in types[1:])]
     return _mixed(view, layers, head_size=size)._replace(pipelines=False)
 
 

@@ -38,8 +38,9 @@ class Latent(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The key cache of a sparse-attention indexer: bytes or elements per token. in_model_dtype: MiniMax-M3 keeps keys
-    in the model's dtype, DeepSeek packs fp8 values and their scales.
+    """Key cache of a sparse-attention indexer: bytes or elements per token.
+
+    in_model_dtype: MiniMax-M3 keeps keys in the model's dtype, DeepSeek packs fp8 values and their scales.
     """
 
     width: int
@@ -56,8 +57,10 @@ class State(NamedTuple):
 
 
 class V4(NamedTuple):
-    """One DeepSeek-V4 layer: its compression (1, 4 or 128 tokens a state), head size, window, and the width of an
-    indexer's key."""
+    """One DeepSeek-V4 layer.
+
+    compress: tokens of a state (1, 4 or 128); index_head: width of an indexer's key.
+    """
 
     compress: int
     head_size: int

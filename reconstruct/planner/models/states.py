@@ -18,7 +18,7 @@ def share(value: int, ranks: int, what: str) -> int:
 
 
 def mamba1(intermediate: int, state: int, kernel: int, ranks: int) -> State:
-    """Selective state space, first kind (mamba1_state_shape)."""
+    """Build a selective state space of the first kind (mamba1_state_shape)."""
     width = share(intermediate, ranks, "the mamba width")
     return State("MAMBA1", ((kernel - 1, width), (width, state)), ("conv", "ssm"))
 
@@ -26,7 +26,7 @@ def mamba1(intermediate: int, state: int, kernel: int, ranks: int) -> State:
 def mamba2(
     intermediate: int, groups: int, heads: int, head_dim: int, state: int, kernel: int, ranks: int, speculative: int = 0
 ) -> State:
-    """Selective state space, second kind; groups that do not split are replicated (mamba2_state_shape)."""
+    """Build a selective state space of the second kind; groups that do not split are replicated (mamba2_state_shape)."""
     all_groups = groups if groups % ranks == 0 else ranks
     channels = share(intermediate + 2 * all_groups * state, ranks, "the mamba convolution width")
     own_heads = share(heads, ranks, "the number of mamba heads")

@@ -28,7 +28,7 @@ class View(NamedTuple):
     nested: bool = False
 
     def get(self, name: str) -> object:
-        """A field under its common name, or None where it is absent or null."""
+        """Field under its common name, or None where it is absent or null."""
         if (value := self.text.get(name)) is not None:
             return value
         known = type_facts(self.model_type)
@@ -44,14 +44,14 @@ class View(NamedTuple):
         return self.get(name) is not None
 
     def whole_number(self, name: str) -> int:
-        """A field that the model cannot do without. Raises Unsupported where it is missing or not a number."""
+        """Read a number that the model cannot do without. Raises Unsupported where it is missing or not a number."""
         value = self.maybe_number(name)
         if value is None:
             raise Unsupported(f"the config of model type {self.model_type!r} states no {name}; the layers need it")
         return value
 
     def maybe_number(self, name: str) -> int | None:
-        """A whole number, or None where the field is absent or null. Raises Unsupported for another type."""
+        """Whole number, or None where the field is absent or null. Raises Unsupported for another type."""
         value = self.get(name)
         if value is None:
             return None
@@ -60,12 +60,12 @@ class View(NamedTuple):
         return int(value)
 
     def flag(self, name: str, *, absent: bool = False) -> bool:
-        """A truth value; `absent` where the field is missing or null."""
+        """Truth value; `absent` where the field is missing or null."""
         value = self.get(name)
         return absent if value is None else bool(value)
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """A list of words (one per layer), or None where absent. Raises Unsupported for another type."""
+        """List of words (one per layer), or None where absent. Raises Unsupported for another type."""
         value = self.get(name)
         if value is None:
             return None
@@ -74,7 +74,7 @@ class View(NamedTuple):
         return tuple(value)
 
     def numbers(self, name: str) -> tuple[int, ...] | None:
-        """A list of whole numbers, or None where absent. Raises Unsupported for another type."""
+        """List of whole numbers, or None where absent. Raises Unsupported for another type."""
         value = self.get(name)
         if value is None:
             return None
@@ -83,7 +83,7 @@ class View(NamedTuple):
         return tuple(int(number) for number in value)
 
     def part(self, name: str) -> Mapping[str, object]:
-        """A nested mapping; empty where absent. Raises Unsupported for another type."""
+        """Nested mapping; empty where absent. Raises Unsupported for another type."""
         value = self.get(name)
         if value is None:
             return {}
@@ -98,7 +98,7 @@ def as_mapping(value: object, name: str) -> Mapping[str, object]:
 
 
 def view_of(config: Mapping[str, object]) -> View:
-    """The language model's part of a config.
+    """Find the language model's part of a config.
 
     Source: transformers PretrainedConfig.get_text_config; vLLM 0.32.0 transformers_utils/config.py
     get_hf_text_config.
@@ -111,14 +111,20 @@ def _inner(part: Mapping[str, object], whole: Mapping[str, object], *, nested: b
         inner = part.get(key)
         if isinstance(inner, dict):
             return _inner(inner, whole, nested=True)
+    return View(part, whole, _model_type(part, whole, nested=nested), nested)
+
+
+def _model_type(part: Mapping[str, object], whole: Mapping[str, object], *, nested: bool) -> str:
+    """Type of the text part; where text fields lie flat in a multimodal config, the type of its text class."""
     stated = part.get("model_type")
-    if not isinstance(stated, str) and nested:
-        stated = type_facts(str(whole.get("model_type"))).get("text")
-    return View(part, whole, stated if isinstance(stated, str) else "", nested)
+    if not isinstance(stated, str):
+        stated = type_facts(str(whole.get("model_type"))).get("text") if nested else None
+        return stated if isinstance(stated, str) else ""
+    return type_facts(stated).get("text", stated)
 
 
 def architecture_of(config: Mapping[str, object]) -> str | None:
-    """The first architecture that a config names, or None."""
+    """First architecture that a config names, or None."""
     named = config.get("architectures")
     if isinstance(named, list | tuple) and named and isinstance(named[0], str):
         return named[0]

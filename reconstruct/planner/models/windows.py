@@ -35,7 +35,7 @@ def layer_types(view: View) -> tuple[str, ...] | None:
 
 
 def window_size(view: View) -> int | None:
-    """The config's sliding window; None where there is none, where it is 0, or where the class switches it off."""
+    """Sliding window of the config; None where there is none, where it is 0, or where the class switches it off."""
     if view.model_type in _GATED and not view.flag("use_sliding_window"):
         return None
     value = view.get("sliding_window")
@@ -56,7 +56,7 @@ def window_size(view: View) -> int | None:
 
 
 def model_window(view: View) -> int | None:
-    """The window that applies to every layer whose class names none: only if no layer is of another type."""
+    """Window that applies to every layer whose class names none: only if no layer is of another type."""
     types = layer_types(view)
     if types is None and not isinstance(view.get("sliding_window"), list | tuple):
         return window_size(view)
@@ -122,7 +122,7 @@ def _exaone4(view: View, count: int) -> tuple[str, ...]:
 
 
 def _listed_windows(view: View, count: int) -> tuple[str, ...] | None:
-    """A list of windows (Mistral's own format), repeated over the layers: None entries see everything."""
+    """Layer types of a list of windows (Mistral's own format), repeated over the layers: None entries see everything."""
     value = view.get("sliding_window")
     if not isinstance(value, list | tuple):
         return None
