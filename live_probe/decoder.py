@@ -91,8 +91,8 @@ class Decoder:
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Run every layer over the tokens and give their hidden states."""
-        hidden = functional.embedding(ids, self.embedding)
-        return self._compiled_layers(hidden) if self._compiled else self._eager_layers(hidden)
+        run = self._compiled_layers if self._compiled else self._eager_layers
+        return run(functional.embedding(ids, self.embedding))  # no name here may keep the embeddings alive
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Give the scores of the vocabulary for these rows; the padding is cut off without a copy."""

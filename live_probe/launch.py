@@ -90,12 +90,13 @@ def batch_defaults(version: str, device_name: str, total_memory: int) -> tuple[i
     """Give max_num_batched_tokens and max_num_seqs of `vllm serve` on that card.
 
     vLLM 0.8-0.33, vllm/engine/arg_utils.py: EngineArgs.get_batch_defaults (before, _set_default_args_v1). A100s
-    count as small from 0.9.0 on; the tier from 160 GiB stands since 0.28 at the latest.
+    count as small from 0.9.0 on, GB10 from 0.33.0; the tier from 160 GiB from 0.28.0.
     """
     release = release_of(version)
     name = device_name.lower()
     if total_memory >= 160 * GIB and release >= (0, 28):
         return 16384, 1024
-    if total_memory >= 70 * GIB and not ("a100" in name and release >= (0, 9)) and "gb10" not in name:
+    small = ("a100" in name and release >= (0, 9)) or ("gb10" in name and release >= (0, 33))
+    if total_memory >= 70 * GIB and not small:
         return 8192, 1024
     return 2048, 256

@@ -1,0 +1,158 @@
+"""The decoder and the samplers: sizes in closed form, and that they really compute."""
+
+import pytest
+import torch
+
+from live_probe.buffers import RunnerBuffers, SamplerBuffers
+from live_probe.decoder import Decoder
+from live_probe.eras import era_of
+from live_probe.graphs import CaptureGroup, GraphCapturer, capture_groups
+from live_probe.launch import LaunchOptions, resolve
+from live_probe.samplers import TritonBuffers, dummy_sampler
+from live_probe.shape import decoder_shape
+
+MIB = 1 << 20
+GIB = 1 << 30
+TOKENS = 4096
+
+
+def forward_peak(device, shape, *, compiled):
+    """Bytes above the weights that one forward needs."""
+    with device.running(), torch.no_grad():
+        decoder = Decoder(shape, device.torch_device, "bfloat16", compiled=compiled)
+        ids = torch.zeros(TOKENS, dtype=torch.int32, device=device.torch_device)
+        decoder.forward(ids.narrow(0, 0, 1))
+        device.reset_peak()
+        before = device.stats().allocated
+        decoder.forward(ids)
+        return device.stats().allocated_peak - before
+
+
+@pytest.mark.parametrize(("compiled", "hiddens"), [(True, 4), (False, 3)])
+def test_a_forward_needs_three_or_four_hidden_states_and_three_mlp_widths(make_device, config, compiled, hiddens):
+    """T*b*(q + 3h + 3I) compiled, T*b*(3h + 3I) eager; here q = h."""
+    shape = decoder_shape({**config, "hidden_size": 512, "intermediate_size": 2048})
+    peak = forward_peak(make_device(4096), shape, compiled=compiled)
+    assert peak == TOKENS * 2 * (hiddens * 512 + 3 * 2048)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_real_forward_gives_finite_scores(config, compiled, family):
+    """One row of scores for each token, over the unpadded vocabulary."""
+    shape = decoder_shape({**config, "model_type": family, "tie_word_embeddings": family == "qwen3"})
+    with torch.no_grad():
+        decoder = Decoder(shape, torch.device("cpu"), "float32", compiled=compiled)
+        hidden = decoder.forward(torch.arange(10, dtype=torch.int32))
+        logits = decoder.logits(hidden)
+    assert hidden.shape == (10, 128)
+    assert logits.shape == (10, 1000)
+    assert torch.isfinite(logits).all()
+    assert (decoder.head is decoder.embedding) == (family == "qwen3")
+
+
+def test_every_weight_is_counted_once(config):
+    """Biases and head norms with them; a tied head is the embedding."""
+    plain, full = config, {**config, "model_type": "qwen3", "attention_bias": True, "tie_word_embeddings": True}
+    made = [Decoder(decoder_shape(one), torch.device("meta"), "bfloat16", compiled=True) for one in (plain, full)]
+    counts = [len(decoder.weights()) for decoder in made]
+    assert counts == [2 * 6 + 4, 2 * 9 + 3]
+
+
+def launch_of(config, version, rows=64, **options):
+    shape = decoder_shape(config)
+    chosen = LaunchOptions(max_num_seqs=rows, max_num_batched_tokens=256, **options)
+    return shape, resolve(chosen, version, shape, "card", 80 * GIB)
+
+
+def sampling_peak(device, version, rows, config):
+    """Bytes that sampling takes beyond the logits."""
+    _, launch = launch_of(config, version, rows)
+    sample = dummy_sampler(launch, era_of(version).sampler, TritonBuffers(device.multiprocessors))
+    with device.running(), torch.no_grad():
+        logits = torch.zeros(rows, 32000, dtype=torch.bfloat16, device=device.torch_device)
+        device.reset_peak()
+        before = device.stats().allocated
+        sampled = sample(logits)
+        assert sampled.shape == (rows,)
+        return device.stats().allocated_peak - before
+
+
+@pytest.mark.parametrize(
+    ("version", "rows", "per_score"),
+    [
+        ("0.10.2", 256, 36),
+        ("0.16.0", 256, 36),
+        ("0.17.0", 256, 12),
+        ("0.21.0", 256, 12),
+        ("0.30.0", 256, 0),
+        ("0.33.0", 256, 12),
+    ],
+)
+@pytest.mark.parametrize("backing", ["cpu", "meta"])
+def test_sampling_takes_its_bytes_for_each_score(make_device, config, version, rows, per_score, backing):
+    """36 B with a sort, 12 B without; the V2 runner samples 16-bit logits alone until 0.33."""
+    taken = sampling_peak(make_device(4096, backing=backing), version, rows, config)
+    assert taken == pytest.approx(per_score * rows * 32000, abs=3 * MIB)
+
+
+def test_few_rows_are_still_sorted_until_0_31(make_device, config):
+    """apply_top_k_top_p wants eight rows for Triton; the V1 runner is Qwen2's until 0.25."""
+    few, many = (sampling_peak(make_device(4096), "0.20.0", rows, config) / rows for rows in (4, 8))
+    assert few > 2 * many
+
+
+def test_triton_scratch_is_kept_and_grows(make_device):
+    """One row of scores for each program, at most one a multiprocessor."""
+    device = make_device(multiprocessors=6)
+    buffers = TritonBuffers(6)
+    with device.running():
+        for rows in (2, 10, 4):
+            scores = torch.zeros(rows, 1024, device=device.torch_device)
+            assert buffers.filter(scores) is scores
+            del scores
+        assert device.stats().allocated == 6 * 4096
+
+
+def test_runner_buffers_differ_by_runner(make_device, config):
+    """V1 keeps embeddings and block tables from the start, V2 penalty counters."""
+    sizes = {}
+    for version in ("0.21.0", "0.25.0"):
+        shape, launch = launch_of(config, version)
+        device = make_device()
+        with device.running():
+            kept = RunnerBuffers(launch, shape, device.torch_device)
+            sizes[launch.runner] = device.stats().allocated
+            assert kept.input_ids.shape == (256,)
+            if launch.runner == "v2":
+                sampler = SamplerBuffers(launch, shape, device.torch_device)
+                assert device.stats().allocated - sizes["v2"] >= 64 * 1000 * 4
+                del sampler
+    assert sizes["v1"] - sizes["v2"] >= 256 * 128 * 2 + 64 * 32 * 4 + 256 * 8
+
+
+def test_capture_groups_follow_the_release(config):
+    """Full graphs hold one token a sequence."""
+    _, launch = launch_of(config, "0.10.2", 16, cudagraph_capture_sizes=(1, 32, 8))
+    assert capture_groups(launch, era_of("0.10.2")) == (CaptureGroup("PIECEWISE", (32, 8, 1)),)
+    assert capture_groups(launch, era_of("0.11.0"))[1] == CaptureGroup("FULL", (8, 1))
+
+
+def test_estimate_and_capture_of_the_same_graphs(make_device, config):
+    """A throw-away estimate leaves nothing; one mode of two sizes is estimated as what it takes."""
+    _, launch = launch_of(config, "0.20.0", 16, cudagraph_capture_sizes=(64, 8))
+    device = make_device(1024)
+    with device.running():
+        capturer = GraphCapturer(
+            device, lambda size: torch.zeros(size, MIB, dtype=torch.int8, device=device.torch_device)
+        )
+        groups = (CaptureGroup("FULL", (64, 8)),)
+        free = device.memory().free
+        estimate = capturer.estimate(groups, launch)
+        assert device.memory().free == free
+        pool, actual = capturer.capture(groups)
+    assert estimate >= 2 * 64 * MIB - 2 * MIB
+    assert 64 * MIB <= actual <= estimate + 4 * MIB
+    pool.release()
+    device.empty_cache()
+    assert device.memory().free == free

@@ -1,0 +1,144 @@
+"""Releases: which sequence, which runner, which defaults. Boundaries read from the sources on both sides."""
+
+import pytest
+
+from live_probe.eras import (
+    ERAS,
+    UnsupportedVersionError,
+    capture_sizes,
+    default_runner,
+    era_of,
+    release_of,
+)
+from live_probe.launch import LaunchError, LaunchOptions, batch_defaults, resolve
+from live_probe.shape import decoder_shape
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("0.20.2", (0, 20, 2)),
+        ("v0.9.0.1", (0, 9, 0, 1)),
+        ("0.23.1rc1.dev1201+gd08eebad1", (0, 23, 1)),
+        ("0.11.0+cpu", (0, 11, 0)),
+        ("0.33", (0, 33)),
+    ],
+)
+def test_releases_are_read_without_their_suffixes(text, release):
+    """Local parts and candidates count as the release they lead to."""
+    assert release_of(text) == release
+
+
+@pytest.mark.parametrize("text", ["", "newest", "0", "main-3f2a"])
+def test_what_is_no_version_is_refused(text):
+    """With the spelling that is wanted."""
+    with pytest.raises(UnsupportedVersionError, match=r"0\.20\.2"):
+        release_of(text)
+
+
+def test_eras_follow_each_other_and_cover_all_later_releases():
+    """Strictly ascending; the last one holds for what is still to come."""
+    assert [era.since for era in ERAS] == sorted({era.since for era in ERAS})
+    assert era_of("1.2.3") is ERAS[-1]
+    with pytest.raises(UnsupportedVersionError, match=r"0\.8\.0"):
+        era_of("0.7.3")
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "field"),
+    [
+        ("0.9.0.1", "0.9.1", "budget"),
+        ("0.9.0.1", "0.9.1", "terms"),
+        ("0.9.2", "0.10.0", "capture_ladder"),
+        ("0.10.2", "0.11.0", "graph_modes"),
+        ("0.11.0", "0.11.1", "capture_ladder"),
+        ("0.13.0", "0.14.0", "budget"),
+        ("0.16.0", "0.17.0", "sampler"),
+        ("0.17.1", "0.18.0", "graph_profile"),
+        ("0.19.1", "0.20.0", "graphs_charged"),
+        ("0.19.1", "0.20.0", "gpu_memory_utilization"),
+        ("0.20.2", "0.21.0", "split_limited"),
+        ("0.26.0", "0.27.0", "terms"),
+        ("0.26.0", "0.27.0", "graph_profile"),
+        ("0.30.0", "0.31.0", "split_limited"),
+        ("0.32.0", "0.33.0", "blas_warm_up"),
+    ],
+)
+def test_each_change_comes_with_its_release(before, first, field):
+    """Not one release earlier."""
+    assert getattr(era_of(before), field) != getattr(era_of(first), field)
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture", "runner"),
+    [
+        ("0.21.0", "Qwen3ForCausalLM", "v1"),
+        ("0.22.0", "Qwen3ForCausalLM", "v2"),
+        ("0.22.1", "LlamaForCausalLM", "v1"),
+        ("0.23.0", "LlamaForCausalLM", "v2"),
+        ("0.24.0", "Qwen2ForCausalLM", "v1"),
+        ("0.25.0", "Qwen2ForCausalLM", "v2"),
+    ],
+)
+def test_the_runner_is_the_releases_own_choice(version, architecture, runner):
+    """VllmConfig.use_v2_model_runner."""
+    assert default_runner(version, (architecture,)) == runner
+
+
+@pytest.mark.parametrize(
+    ("version", "seqs", "tokens", "count", "largest"),
+    [
+        ("0.9.2", 4, 8192, 67, 512),
+        ("0.10.2", 1024, 8192, 67, 512),
+        ("0.10.2", 16, 8192, 7, 32),
+        ("0.19.0", 1024, 8192, 51, 512),
+        ("0.33.0", 128, 8192, 35, 256),
+        ("0.33.0", 1, 8192, 2, 2),
+        ("0.33.0", 1024, 64, 11, 64),
+    ],
+)
+def test_default_graph_sizes(version, seqs, tokens, count, largest):
+    """51 mixed graphs is what vLLM 0.19.0 logs on an H100."""
+    sizes = capture_sizes(era_of(version), seqs, tokens)
+    assert (len(sizes), sizes[0]) == (count, largest)
+    assert list(sizes) == sorted(set(sizes), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "gib", "defaults"),
+    [
+        ("0.33.0", "NVIDIA H100 80GB HBM3", 79, (8192, 1024)),
+        ("0.33.0", "NVIDIA A100-SXM4-80GB", 79, (2048, 256)),
+        ("0.8.5", "NVIDIA A100-SXM4-80GB", 79, (8192, 1024)),
+        ("0.33.0", "NVIDIA GB10", 121, (2048, 256)),
+        ("0.32.0", "NVIDIA GB10", 121, (8192, 1024)),
+        ("0.27.1", "NVIDIA B200", 178, (8192, 1024)),
+        ("0.28.0", "NVIDIA B200", 178, (16384, 1024)),
+        ("0.33.0", "NVIDIA L4", 22, (2048, 256)),
+    ],
+)
+def test_batch_defaults_of_the_server(version, name, gib, defaults):
+    """EngineArgs.get_batch_defaults."""
+    assert batch_defaults(version, name, gib * GIB) == defaults
+
+
+def test_settings_left_out_get_the_releases_defaults(config):
+    """And those given are kept."""
+    shape = decoder_shape(config)
+    launch = resolve(LaunchOptions(), "0.19.1", shape, "NVIDIA L4", 22 * GIB)
+    assert (launch.gpu_memory_utilization, launch.max_model_len) == (0.9, 512)
+    assert (launch.max_num_batched_tokens, launch.max_num_seqs) == (2048, 256)
+    assert (launch.runner, launch.dtype, launch.charge_graphs) == ("v1", "bfloat16", False)
+    given = LaunchOptions(0.5, 100, 64, 8, dtype="float32", enforce_eager=True, estimate_cudagraphs=True)
+    launch = resolve(given, "0.20.0", shape, "NVIDIA L4", 22 * GIB)
+    assert launch[2:8] == (0.5, 100, 64, 8, 16, "float32")
+    assert (launch.capture_sizes, launch.charge_graphs) == ((), True)
+
+
+@pytest.mark.parametrize("fraction", [0, -1, 1.5, 90])
+def test_an_impossible_fraction_is_refused(config, fraction):
+    """--gpu-memory-utilization 90 is a common slip."""
+    with pytest.raises(LaunchError, match="fraction"):
+        resolve(LaunchOptions(fraction), "0.33.0", decoder_shape(config), "NVIDIA L4", 22 * GIB)

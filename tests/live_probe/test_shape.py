@@ -1,0 +1,92 @@
+"""Decoders from config.json: what is read, and what is refused with a reason."""
+
+import pytest
+
+from live_probe.shape import UnsupportedModelError, decoder_shape
+
+
+def test_a_llama_config_is_read(config):
+    """Names and widths."""
+    shape = decoder_shape(config)
+    assert (shape.layers, shape.hidden, shape.intermediate) == (2, 128, 384)
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 32)
+    assert (shape.query_size, shape.kv_size) == (128, 64)
+    assert (shape.vocab, shape.padded_vocab) == (1000, 1024)
+    assert (shape.max_positions, shape.rope_rows) == (512, 512)
+    assert (shape.tied, shape.attention_bias, shape.qk_norm) == (False, False, False)
+
+
+def test_families_differ_in_biases_and_head_norms(config):
+    """Qwen2 has biases that no field tells, Qwen3 norms its heads."""
+    assert decoder_shape({**config, "model_type": "qwen2"}).attention_bias
+    assert decoder_shape({**config, "model_type": "qwen3", "head_dim": 64}).qk_norm
+    assert decoder_shape({**config, "model_type": "qwen3", "head_dim": 64}).query_size == 256
+    assert decoder_shape({**config, "attention_bias": True}).attention_bias
+
+
+def test_fields_left_out_have_the_families_defaults(config):
+    """num_key_value_heads, head_dim and tying."""
+    bare = {key: value for key, value in config.items() if key not in ("num_key_value_heads", "tie_word_embeddings")}
+    shape = decoder_shape(bare)
+    assert (shape.kv_heads, shape.tied) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "rows"),
+    [
+        (None, 512),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}, 512),
+        ({"type": "linear", "factor": 4.0}, 2048),
+        ({"type": "dynamic", "factor": 2.0}, 1024),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
+        ({"rope_type": "default"}, 512),
+    ],
+)
+def test_the_rope_cache_grows_with_some_scalings(config, scaling, rows):
+    """vllm/model_executor/layers/rotary_embedding."""
+    assert decoder_shape({**config, "rope_scaling": scaling}).rope_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("written", "served"),
+    [("bfloat16", "bfloat16"), ("float16", "float16"), ("float32", "bfloat16"), (None, "float16")],
+)
+def test_dtype_auto_serves_16_bits(config, written, served):
+    """--dtype auto."""
+    fields = {key: value for key, value in config.items() if key != "torch_dtype"}
+    assert decoder_shape(fields if written is None else {**fields, "torch_dtype": written}).dtype == served
+    assert decoder_shape({**fields, "dtype": "float16"}).dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "deepseek_v3"}, "deepseek_v3"),
+        ({"model_type": None}, "None"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantised"),
+        ({"num_local_experts": 8}, "experts"),
+        ({"kv_lora_rank": 512}, "latent"),
+        ({"vision_config": {"depth": 2}}, "vision"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "windowed"),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, "windowed"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+        ({"rope_scaling": [1]}, "no object"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "2"}}, "no number"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers"),
+        ({"vocab_size": None}, "vocab_size"),
+        ({"torch_dtype": "float8"}, "float8"),
+    ],
+)
+def test_everything_else_is_refused_with_the_reason_and_a_way_out(config, change, reason):
+    """Never a figure for a model that is not written out."""
+    with pytest.raises(UnsupportedModelError, match=reason) as caught:
+        decoder_shape({**config, **change})
+    assert "--engine vllm" in str(caught.value)
+
+
+def test_an_unused_window_is_no_obstacle(config):
+    """Qwen2 configs name a window and switch it off."""
+    shape = decoder_shape({**config, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False})
+    assert shape.layers == 2
+    assert decoder_shape({**config, "model_type": "mistral", "sliding_window": None}).layers == 2
