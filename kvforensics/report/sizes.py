@@ -20,7 +20,7 @@ FULL_DIGITS = 4
 """Decimals of an exactly known figure."""
 NARROW = Fraction(1, 5)
 """A half width up to this share of the centre is written `±`; a wider interval shows both ends."""
-SLACK = Fraction(6, 5)
+SLACK = Fraction(4, 3)
 """How much wider the printed half width may be than the true one before another digit is spent."""
 
 
@@ -69,7 +69,8 @@ def percent(part: Interval, whole_of: Interval) -> str:
         unit = Fraction(1, 10**places)
         middle = _rounded((low + high) / 2, places)
         if middle - unit / 2 <= low and high <= middle + unit / 2:
-            return f"{_number(middle, places, keep=bool(middle))}%"
+            little = not middle and low >= 0 and high > 0
+            return f"<{_number(unit, places)}%" if little else f"{_number(middle, places, keep=bool(middle))}%"
     return f"{math.floor(low)}–{math.ceil(high)}%"
 
 
@@ -84,27 +85,32 @@ def _shown(low: Fraction | None, high: Fraction | None) -> str:
     if low is not None and low == high:
         return _number(_rounded(low, _places_for(low)), _places_for(low))
     if low is None or high is None:
-        left = None if low is None else _floor_text(low, max(2, _leading(abs(low)) + 2))
-        right = None if high is None else _ceil_text(high, max(2, _leading(abs(high)) + 2))
+        left = None if low is None else _floor_text(low, _bound_places(low))
+        right = None if high is None else _ceil_text(high, _bound_places(high))
         return _joined(left, right, negative=False)
     middle, half = (low + high) / 2, (high - low) / 2
     if half <= NARROW * abs(middle) or (low < 0 < high and abs(middle) <= half / 4):
         return _centred(low, high, half)
-    places = max(0, _leading(high - low) + 1)
+    places = max(1, _leading(high - low) + 1)
     return _joined(_floor_text(low, places), _ceil_text(high, places), negative=low < 0)
 
 
 def _centred(low: Fraction, high: Fraction, half: Fraction) -> str:
     """Give `centre ±half` with the fewest digits that do not blow the half width up."""
     first = max(0, _leading(half))
-    tried = [(c, h) for h in (first, first + 1) for c in (max(0, h - 1), h)]
-    for places, half_places in tried:
-        centre = _rounded((low + high) / 2, places)
-        needed = max(high - centre, centre - low)
-        spread = Fraction(math.ceil(needed * 10**half_places), 10**half_places)
-        if spread <= SLACK * half or (places, half_places) == tried[-1]:
-            return f"{_number(centre, places, keep=True)} ±{_number(spread, half_places)}"
+    for places in (first, first + 1):
+        shorter, longer = (_spread(low, high, c, places) for c in (max(0, places - 1), places))
+        if longer <= SLACK * half or places > first:
+            centre_places = max(0, places - 1) if shorter <= longer else places
+            centre = _rounded((low + high) / 2, centre_places)
+            return f"{_number(centre, centre_places, keep=True)} ±{_number(min(shorter, longer), places)}"
     raise AssertionError
+
+
+def _spread(low: Fraction, high: Fraction, centre_places: int, places: int) -> Fraction:
+    """Give the half width that a rounded centre needs to reach both ends, rounded up."""
+    centre = _rounded((low + high) / 2, centre_places)
+    return Fraction(math.ceil(max(high - centre, centre - low) * 10**places), 10**places)
 
 
 def _leading(value: Fraction) -> int:
@@ -117,6 +123,11 @@ def _leading(value: Fraction) -> int:
 
 def _places_for(value: Fraction) -> int:
     return max(FULL_DIGITS, _leading(abs(value)) + 2) if value else 0
+
+
+def _bound_places(value: Fraction) -> int:
+    """Give the decimals of a lone bound; below a thousandth (a MiB) it says nothing that matters."""
+    return min(max(2, _leading(abs(value)) + 2), 3)
 
 
 def _rounded(value: Fraction, places: int) -> Fraction:

@@ -1,0 +1,144 @@
+"""The report as GitHub-flavoured Markdown for a ticket; readable as plain text too. No HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvforensics.report.bars import draw
+from kvforensics.report.page import pages
+from kvforensics.report.wording import ascii_only, line_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kvforensics.explanation import Report
+    from kvforensics.report.look import Look
+    from kvforensics.report.page import EngineSection, Page
+    from kvforensics.report.waterfall import Waterfall
+
+BAR_CELLS = 20
+LINES_SHOWN = 4
+SPECIAL = frozenset("\\`*[]<|~&$")
+"""Characters that start markup; an underscore does at a word's edge only."""
+
+
+def render(report: Report, look: Look) -> str:
+    """Give the report as Markdown. Raises UsageFault where `look` asks for a start-up that is not there."""
+    text = "\n\n---\n\n".join("\n\n".join(_blocks(page, look)) for page in pages(report, look)) + "\n"
+    return ascii_only(text) if look.ascii_only else text
+
+
+def _blocks(page: Page, look: Look) -> list[str]:
+    found = [f"### {escaped(page.headline)}"]
+    found += [f"**{escaped(_answer(section))}**" for section in page.engines]
+    found.append(_list(f"{f.label}: {_value(f.label, f.text)}{_where(f.lines)}" for f in page.facts))
+    if page.conflicts:
+        found += ["**Conflicts: lines that cannot all be true**", _list(map(escaped, page.conflicts))]
+    for section in page.engines:
+        found += _section(section, look)
+    found += _ranks(page)
+    if page.gaps:
+        missing = [f"{escaped(gap.symbols)}: {escaped(gap.reason)}" for gap in page.gaps]
+        found += ["**Missing**", _list([*missing, *map(escaped, page.hints)])]
+    if page.unread:
+        more = [f"and {page.unread_more} more"] if page.unread_more else []
+        found += [
+            "**Lines about memory that no rule took**",
+            _list([*(f"L{q.line} {code(q.text)}" for q in page.unread), *more]),
+        ]
+    if page.legend:
+        found.append(f"_{escaped('; '.join(page.legend))}_")
+    return found
+
+
+def _answer(section: EngineSection) -> str:
+    title = f"{section.title}: " if section.title else ""
+    return title + section.key
+
+
+def _value(label: str, text: str) -> str:
+    """Give a fact; what is quoted from the log stands as code, so that nothing in it is markup."""
+    return escaped(text) if label in {"GPU", "parallel", "start-ups", "version"} else code(text)
+
+
+def _where(lines: tuple[int, ...]) -> str:
+    return f" ({line_numbers(lines, 3)})" if lines else ""
+
+
+def _section(section: EngineSection, look: Look) -> list[str]:
+    found = []
+    for fall in section.waterfalls:
+        title = f"{section.title}, {fall.rank}" if section.title else fall.rank
+        found += [f"**{escaped(title)}: where the memory went**", _waterfall(fall, look)]
+    found.append(escaped(" ".join(section.notes)))
+    if section.capacity:
+        rows = [(f.symbol, f.meaning, f.value, f.source.text(LINES_SHOWN)) for f in section.capacity]
+        found.append(_table(("capacity", "", "", "source"), [[escaped(c) for c in row] for row in rows], look=look))
+    return [block for block in found if block]
+
+
+def _waterfall(fall: Waterfall, look: Look) -> str:
+    heads = ["", "", "GiB", *([f"of {fall.scale}", ""] if fall.scale else []), "source"]
+    rows = []
+    for step in fall.steps:
+        sign = "-" if step.kind == "taken" else ""
+        label = f"of it {step.label}" if step.kind == "part" else step.label
+        row = [escaped(sign + step.symbol), escaped(label), escaped(step.size)]
+        if fall.scale:
+            dot = "." if look.ascii_only else "·"
+            bar = draw(step.bar, BAR_CELLS, ascii_only=look.ascii_only, track=dot) if step.bar else ""
+            row += [escaped(step.share), code(bar) if bar else ""]
+        rows.append([*row, escaped(step.source.text(LINES_SHOWN))])
+    return _table(heads, rows, right=("GiB", f"of {fall.scale}"), look=look)
+
+
+def _ranks(page: Page) -> list[str]:
+    if not page.ranks:
+        return []
+    heads = ["rank", "node", "W, GiB", "M, GiB", "blocks", "", "source"]
+    rows = [
+        [r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(LINES_SHOWN)]
+        for r in page.ranks
+    ]
+    return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"))]
+
+
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), look: Look | None = None
+) -> str:
+    """Give a table whose columns also line up as plain text."""
+    if look and look.ascii_only:
+        rows = [[ascii_only(cell) for cell in row] for row in rows]
+    widths = [max(3, len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads)]
+    flush = [head in right for head in heads]
+    rule = [f"{'-' * (w - 1)}:" if r else "-" * w for w, r in zip(widths, flush, strict=True)]
+    lines = [_row(heads, widths, flush), f"| {' | '.join(rule)} |", *(_row(row, widths, flush) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], flush: Sequence[bool]) -> str:
+    padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, flush, strict=True)]
+    return f"| {' | '.join(padded)} |"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Give text in which nothing is markup, inside a table cell too."""
+    padded = f" {text} "
+    found = []
+    for before, mark, after in zip(padded, text, padded[2:], strict=False):
+        inside_word = before.isalnum() and after.isalnum()
+        found.append(f"\\{mark}" if mark in SPECIAL or (mark == "_" and not inside_word) else mark)
+    return "".join(found)
+
+
+def code(text: str) -> str:
+    """Give text as inline code, whatever backticks it holds; not for table cells, where a pipe would end it."""
+    ticks = "`"
+    while ticks in text:
+        ticks += "`"
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
