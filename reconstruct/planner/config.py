@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.config_backends import Setting, capability
-from reconstruct.planner.config_blocks import Blocks, Caching, Pages, blocks_of, state_bytes
+from reconstruct.planner.config_blocks import Blocks, Caching, Edges, Pages, blocks_of, state_bytes
 from reconstruct.planner.config_dtype import cache_dtype, model_dtype
 from reconstruct.planner.config_length import max_model_len
 from reconstruct.planner.config_specs import Scene, specs_of, state_dtypes, token_bytes
@@ -146,7 +146,7 @@ def _scene(
     scene = Scene(
         ranks, dtype, cached, Blocks(16, length, None), setting, geometry.ssm_dtype, caching.mode, speculative
     )
-    blocks = blocks_of(geometry, setting, _pages(geometry, scene), caching, length)
+    blocks = blocks_of(geometry, setting, _pages(geometry, scene), caching, length, _edges(geometry, scene))
     return scene._replace(blocks=blocks)
 
 
@@ -183,6 +183,14 @@ def _pages(geometry: Geometry, scene: Scene) -> Pages:
         first = first._replace(kv_heads=geometry.kv_heads, head_size=geometry.head_size, head_size_v=None)
     widest = max(_state_bytes(state, scene) for state in states)
     return Pages(token_bytes(first, scene), widest)
+
+
+def _edges(geometry: Geometry, scene: Scene) -> Edges | None:
+    """Bytes of a token in quantised and in kept layers, where the cache dtype keeps some."""
+    if not skipped_layers(geometry, scene.cache_dtype):
+        return None
+    elements = max(geometry.kv_heads // scene.tensor_parallel_size, 1) * 2 * geometry.head_size
+    return Edges(elements, elements * dtype_size(scene.model_dtype))
 
 
 def _state_bytes(state: State, scene: Scene) -> int:

@@ -126,6 +126,8 @@ def _attention(layer: Attention, setting: Setting) -> Backend | None:
         return Backend("CPU_ATTN", (KernelBlocks(32),))
     dtype = setting.cache_dtype if layer.honours else "auto"
     if dtype.startswith("turboquant"):
+        if layer.window is not None or layer.sinks or layer.cross or setting.mm_prefix:
+            return None
         chosen = Backend("TURBOQUANT", (16, 32, 64, 128))
         return chosen if _takes_asked(chosen, setting) else None
     if layer.head_size_v not in {None, layer.head_size}:
@@ -226,8 +228,13 @@ def _latent(layer: Latent, setting: Setting) -> Backend | None:
 
 
 def _sparse_latent(setting: Setting) -> Backend | None:
-    """Sparse MLA: bf16 rows, or the packed fp8 rows of FlashMLA; on Blackwell FlashInfer takes fp8 rows."""
+    """Sparse MLA: bf16 rows, or the packed fp8 rows of FlashMLA; on Blackwell FlashInfer takes fp8 rows.
+
+    FlashMLA shares a context among ranks only with packed rows (flashmla_sparse.py FlashMLASparseImpl).
+    """
     dtype = setting.cache_dtype
+    if setting.dcp > 1 and setting.major == "9" and dtype in _PLAIN:
+        raise WouldNotStart("decode context parallelism of sparse attention needs --kv-cache-dtype fp8 on this device")
     flash_mla = dtype in {"auto", "bfloat16", "fp8", "fp8_ds_mla"} or (
         dtype == "nvfp4_ds_mla" and setting.major == "10"
     )

@@ -37,6 +37,13 @@ class Pages(NamedTuple):
     state: int
 
 
+class Edges(NamedTuple):
+    """Layers at the ends of a model that keep its dtype while the others are quantised: bytes of a token in either."""
+
+    quantised: int
+    kept: int
+
+
 class Caching(NamedTuple):
     """Prefix caching as it bears on recurrent layers: the cache mode, and the model's own chunk of tokens."""
 
@@ -45,8 +52,10 @@ class Caching(NamedTuple):
     chunk: int
 
 
-def blocks_of(geometry: Geometry, setting: Setting, pages: Pages, caching: Caching, longest: int) -> Blocks:
-    """Block sizes of a model.
+def blocks_of(
+    geometry: Geometry, setting: Setting, pages: Pages, caching: Caching, longest: int, edges: Edges | None
+) -> Blocks:
+    """Block sizes of a model. edges: bytes of a token where some layers keep the model's dtype, None where none does.
 
     Source: vLLM 0.32.0 platforms/interface.py update_block_size_for_backend (0.18.0 on), before it platforms/cuda.py
     check_and_update_config. Raises WouldNotStart where the backends share no size.
@@ -54,10 +63,22 @@ def blocks_of(geometry: Geometry, setting: Setting, pages: Pages, caching: Cachi
     parts = [part for layer in (*geometry.layers, *geometry.drafts) for part in layer]
     attending = list(dict.fromkeys(part for part in parts if not isinstance(part, State)))
     block = attention_block(attending, setting)
+    if edges is not None and setting.release >= (0, 25):
+        block = max(block, _covering(block, edges))
     if not geometry.hybrid or not attending:
         mamba = block if caching.prefix_caching and caching.mode != "none" else longest
         return Blocks(block, mamba, None)
     return _aligned(block, attending, setting, pages, caching, longest)
+
+
+def _covering(block: int, edges: Edges) -> int:
+    """Block whose quantised page covers a page of the smallest kernel block in the model's dtype.
+
+    Source: 0.32.0 platforms/interface.py _align_heterogeneous_kv_block_size (0.25.0 on), where the first layer's
+    backend counts a quantised token: one byte per element.
+    """
+    unit = max(DEFAULT, block)
+    return unit * cdiv(edges.kept * DEFAULT, unit * edges.quantised) if edges.kept > edges.quantised else block
 
 
 def attention_block(parts: Sequence[CacheLayer], setting: Setting) -> int:

@@ -13,6 +13,7 @@ from reconstruct.planner.models.decoders import mimo_v2_window
 from reconstruct.planner.models.families import geometry_of
 from reconstruct.planner.models.layers import Attention
 from reconstruct.planner.models.view import architecture_of
+from reconstruct.planner.models.windows import model_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +49,7 @@ def draft_layers(config: Mapping[str, object], speculation: Speculation, geometr
     if method == "mtp" or method.endswith("_mtp"):
         return _prediction_modules(config, geometry)
     if method in _HEADS:
-        return _eagle(speculation, shard)
+        return _eagle(speculation, geometry, shard)
     raise Unsupported(f"the cache layers of speculation method {method!r} are not known here")
 
 
@@ -65,7 +66,11 @@ def _prediction_modules(config: Mapping[str, object], geometry: Geometry) -> Lay
     raise Unsupported(f"{architecture} states no prediction modules (num_nextn_predict_layers), or they are not known")
 
 
-def _eagle(speculation: Speculation, shard: Shard) -> Layers:
+def _eagle(speculation: Speculation, target: Geometry, shard: Shard) -> Layers:
+    """Layers of an EAGLE draft; one without layer types takes the window that holds for the whole target.
+
+    Source: 0.32.0 attention.py Attention.__init__: the draft's layers read the target's cache settings.
+    """
     draft = speculation.config
     if draft is None:
         raise Unsupported("the draft's own config.json is needed: it states the layers and heads of the draft")
@@ -73,6 +78,12 @@ def _eagle(speculation: Speculation, shard: Shard) -> Layers:
     if named not in _EAGLE_LLAMA:
         raise Unsupported(f"draft architecture {named!r} is not known")
     geometry = geometry_of({**draft, "architectures": ["LlamaForCausalLM"]}, shard)
-    if not all(isinstance(part, Attention) for layer in geometry.layers for part in layer):
+    inherited = model_window(target.view)
+    typed = draft.get("layer_types") is not None
+    return tuple(tuple(_with_window(part, inherited, typed=typed) for part in layer) for layer in geometry.layers)
+
+
+def _with_window(part: CacheLayer, inherited: int | None, *, typed: bool) -> CacheLayer:
+    if not isinstance(part, Attention):
         raise Unsupported("an EAGLE draft with other layers than attention is not known")
-    return geometry.layers
+    return part if typed else part._replace(window=inherited)
