@@ -36,7 +36,7 @@ def _blocks(page: Page, look: Look) -> list[str]:
         found += ["**Conflicts: lines that cannot all be true**", _list(map(escaped, page.conflicts))]
     for section in page.engines:
         found += _section(section, look)
-    found += _ranks(page)
+    found += _ranks(page, look)
     if page.gaps:
         missing = [f"{escaped(gap.symbols)}: {escaped(gap.reason)}" for gap in page.gaps]
         found += ["**Missing**", _list([*missing, *map(escaped, page.hints)])]
@@ -92,7 +92,7 @@ def _waterfall(fall: Waterfall, look: Look) -> str:
     return _table(heads, rows, right=("GiB", f"of {fall.scale}"), look=look)
 
 
-def _ranks(page: Page) -> list[str]:
+def _ranks(page: Page, look: Look) -> list[str]:
     if not page.ranks:
         return []
     heads = ["rank", "node", "W, GiB", "M, GiB", "blocks", "", "source"]
@@ -100,14 +100,12 @@ def _ranks(page: Page) -> list[str]:
         [r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(LINES_SHOWN)]
         for r in page.ranks
     ]
-    return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"))]
+    return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"), look=look)]
 
 
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), look: Look | None = None
-) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), look: Look) -> str:
     """Give a table whose columns also line up as plain text."""
-    if look and look.ascii_only:
+    if look.ascii_only:
         rows = [[ascii_only(cell) for cell in row] for row in rows]
     widths = [max(3, len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads)]
     flush = [head in right for head in heads]

@@ -93,7 +93,7 @@ def pages(report: Report, look: Look) -> tuple[Page, ...]:
 def _page(report: Report, place: int, look: Look) -> Page:
     startup = report.startups[place]
     shown = startup.engines if look.all_ranks else _tightest(startup.engines)
-    sections = tuple(_section(e, look, alone=len(startup.engines) == 1) for e in shown)
+    sections = tuple(_section(e, look, count=len(startup.engines)) for e in shown)
     nodes = _nodes(startup, look)
     names = [rank.name for engine in startup.engines for rank in engine.ranks]
     unique = {name for name in names if names.count(name) == 1}
@@ -127,18 +127,19 @@ def _tightest(engines: tuple[EngineLedger, ...]) -> tuple[EngineLedger, ...]:
     return engines[:1]
 
 
-def _section(engine: EngineLedger, look: Look, *, alone: bool) -> EngineSection:
+def _section(engine: EngineLedger, look: Look, *, count: int) -> EngineSection:
     shown, why = _shown_ranks(engine, look)
+    hidden = f"The smallest of {count} engines; --all-ranks shows them all." if count > 1 and not look.all_ranks else ""
     name = {rank.name for rank in shown} & {engine.binding_rank}
     only = [r for r in engine.ranks if r.name != "drafter"]
     falls = tuple(
         waterfall(r, engine.capacity, binds=r.name in name or (len(only) == 1 and r is only[0])) for r in shown
     )
     return EngineSection(
-        title="" if alone else f"Engine DP{engine.dp}",
+        title="" if count == 1 else f"Engine DP{engine.dp}",
         key=_key(engine.capacity),
         waterfalls=tuple(w._replace(rank=quoted(w.rank, mask=look.redact)) for w in falls),
-        notes=tuple(filter(None, (why, _closes(engine) if shown else ""))),
+        notes=tuple(filter(None, (hidden, why, _closes(engine) if shown else ""))),
         capacity=_capacity(engine.capacity),
     )
 

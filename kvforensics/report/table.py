@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvforensics.report.page import EngineSection, Page
     from kvforensics.report.waterfall import Step, Waterfall
 
-BARS_FROM, LABELS_FROM, SHARES_FROM = 72, 60, 52
+BARS_FROM, LABELS_FROM, SHARES_FROM = 72, 66, 52
 """The widths below which bars, labels and shares give way to the figures."""
 ROOMY = 100
 """The width from which bars grow and more line numbers fit."""

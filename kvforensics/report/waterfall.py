@@ -99,7 +99,7 @@ def _budget(account: Account, capacity: Account) -> list[_Row]:
         unused = unused.meet(Interval(0, None)) or unused  # u is at most 1
         rows.append(_Row("unused", "T-R", "not for vLLM" if shared else "not requested", unused, Source("T - R")))
     if shared:
-        rows.append(_row("part", account, "external_weight_memory", "weights outside, of it"))
+        rows.append(_row("part", account, "external_weight_memory", "external weights"))
     fraction = capacity.interval("gpu_memory_utilization")
     asked = f", u = {ratio(fraction)}" if fraction.is_point else ""
     rows.append(_row("budget", account, "requested_memory", f"requested{asked}"))

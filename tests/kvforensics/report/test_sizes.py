@@ -38,7 +38,8 @@ def hundredths(n: int) -> Interval:
         (Interval(-GIB // 16, GIB // 50), "-0.063 to 0.02"),
         (Interval(44808462336, None), "≥ 41.73"),
         (Interval(None, 44808462336), "≤ 41.74"),
-        (Interval(1000, None), "≥ 0.000000931"),
+        (Interval(1000, None), "≥ 0"),
+        (Interval(8 << 20, None), "≥ 0.007"),
         (Interval(1200 * GIB, 1202 * GIB), "1,201 ±1"),
     ],
 )
@@ -93,6 +94,8 @@ def test_ratio(interval: Interval, text: str) -> None:
         (Interval(1, None), Interval.exactly(100), ""),
         (Interval.exactly(1), Interval(0, 100), ""),
         (Interval.exactly(-5), Interval.exactly(1000), "-0.5%"),
+        (Interval.exactly(1), Interval.exactly(10000), "<0.1%"),
+        (Interval(34, 36), Interval(10000, 10400), "<1%"),
     ],
 )
 def test_percent(part: Interval, of: Interval, text: str) -> None:
@@ -167,6 +170,10 @@ def test_ratio_leaves_no_value_out(low: float, width: float) -> None:
 def test_percent_leaves_no_share_out(low: int, width: int, of: int, spread: int) -> None:
     """Every share lies in what the text rounds from."""
     text = percent(Interval(low, low + width), Interval(of, of + spread)).removesuffix("%").replace(",", "")
+    if text.startswith("<"):
+        assert low >= 0
+        assert Fraction(100 * (low + width), of) < Fraction(text[1:])
+        return
     shares = [Fraction(100 * part, of_) for part in (low, low + width) for of_ in (of, of + spread)]
     ends = [Fraction(end) for end in text.split("–")]
     if len(ends) == 2:
