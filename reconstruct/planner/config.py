@@ -23,6 +23,7 @@ from reconstruct.planner.models.view import architecture_of
 from reconstruct.planner.plan import plan_from_layers
 from reconstruct.planner.rules import release_of
 from reconstruct.planner.spec import dtype_size
+from reconstruct.planner.v0 import plan_v0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,10 +35,14 @@ if TYPE_CHECKING:
 
 
 class ConfigSpecs(NamedTuple):
-    """Specs of each pipeline stage, and the launch with the length that the model's config gives."""
+    """Specs of each pipeline stage, and the launch with the length that the model's config gives.
+
+    on_v0: the release runs this model on its V0 engine unless told otherwise.
+    """
 
     stages: tuple[tuple[LayerSpec, ...], ...]
     launch: Launch
+    on_v0: bool = False
 
 
 def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory: int | Sequence[int]) -> KvPlan:
@@ -48,7 +53,8 @@ def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory
     the start, Unsupported where the answer is not known, both naming the reason.
     """
     built = layer_specs(config, launch)
-    return plan_from_layers(built.stages, built.launch, available_memory)
+    plan = plan_v0 if built.on_v0 else plan_from_layers
+    return plan(built.stages, built.launch, available_memory)
 
 
 def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
@@ -69,17 +75,61 @@ def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
     length = max_model_len(geometry, launch, release)
     scene = _scene(config, launch, geometry, release, length)
     skipped = skipped_layers(geometry, scene.cache_dtype)
+    made: dict[tuple[CacheLayer, bool], tuple[LayerSpec, ...]] = {}
     stages = tuple(
         tuple(
             spec
             for number, layer in stage
             for part in layer
-            for spec in specs_of(part, scene, skipped=number in skipped)
+            for spec in _specs_once(part, scene, made, skipped=number in skipped)
         )
         for stage in split_layers(geometry, launch, release)
     )
-    fits = launch.max_model_len == AUTO_FIT
-    return ConfigSpecs(stages, launch._replace(max_model_len=length, autofit=launch.autofit or fits))
+    settled = launch._replace(
+        max_model_len=length,
+        autofit=launch.autofit or launch.max_model_len == AUTO_FIT,
+        disable_hybrid_kv_cache_manager=launch.disable_hybrid_kv_cache_manager or _without_groups(geometry, launch),
+    )
+    return ConfigSpecs(stages, settled, _on_v0(geometry, scene.cache_dtype, release))
+
+
+def _on_v0(geometry: Geometry, cached: str, release: tuple[int, ...]) -> bool:
+    """Whether a release falls back to V0 by default.
+
+    Source: V1 is the default from 0.8.0 (envs.py VLLM_USE_V1), except for what engine/arg_utils.py
+    _is_v1_supported_oracle lists: quantised caches up to 0.8.3, recurrent layers up to 0.9.1, encoder-decoders up to
+    0.10.1.
+    """
+    if release < (0, 8):
+        return True
+    parts = {type(part) for layer in geometry.layers for part in layer}
+    return (
+        (release < (0, 8, 4) and cached != "auto")
+        or (release < (0, 9, 2) and State in parts)
+        or (release < (0, 10, 2) and geometry.encoder_decoder)
+    )
+
+
+def _without_groups(geometry: Geometry, launch: Launch) -> bool:
+    """Whether chunked attention turns the hybrid cache manager off.
+
+    Source: 0.32.0 config/vllm.py (with EAGLE-like drafts); 0.10.1 to 0.13 always, unless
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE is set.
+    """
+    if geometry.view.maybe_number("attention_chunk_size") is None or geometry.view.model_type.startswith("mimo"):
+        return False
+    release = release_of(launch.engine_version)
+    drafts = launch.speculative_config is not None and bool(geometry.drafts)
+    return drafts or (0, 10, 1) <= release < (0, 14)
+
+
+def _specs_once(
+    part: CacheLayer, scene: Scene, made: dict[tuple[CacheLayer, bool], tuple[LayerSpec, ...]], *, skipped: bool
+) -> tuple[LayerSpec, ...]:
+    """Specs of a layer, worked out once for all layers that are alike."""
+    if (part, skipped) not in made:
+        made[part, skipped] = specs_of(part, scene, skipped=skipped)
+    return made[part, skipped]
 
 
 def _check_release(config: Mapping[str, object], version: str, release: tuple[int, ...]) -> None:

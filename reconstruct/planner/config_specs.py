@@ -113,7 +113,8 @@ def _stride(backend: Backend, spec: LayerSpec, release: tuple[int, ...]) -> Laye
 
 def _attention(layer: Attention, scene: Scene, *, skipped: bool) -> LayerSpec:
     release = scene.setting.release
-    dtype = "auto" if skipped or not layer.honours or release < (0, 8, 4) else scene.cache_dtype
+    ignores = not layer.honours and release >= (0, 8)
+    dtype = "auto" if skipped or ignores else scene.cache_dtype
     setting = scene.setting._replace(cache_dtype=dtype)
     backend = backend_of(layer, setting) if release >= (0, 18) else None
     wide = layer.head_size if layer.head_size_v is None or release < (0, 14) else layer.head_size_v
@@ -137,8 +138,6 @@ def _attention(layer: Attention, scene: Scene, *, skipped: bool) -> LayerSpec:
 def _of_kind(layer: Attention, spec: LayerSpec, release: tuple[int, ...]) -> LayerSpec:
     """Windows, chunks and cross attention, where the release's planner knows them (else full attention)."""
     if layer.cross:
-        if release < (0, 10, 2):
-            raise WouldNotStart("this release has no cache for cross attention; 0.10.2 on has")
         return spec._replace(kind=CROSS)
     if layer.chunk is not None and release >= (0, 10):
         return spec._replace(kind=CHUNKED, attention_chunk_size=layer.chunk)
@@ -181,8 +180,6 @@ def _latent(layer: Latent, scene: Scene) -> LayerSpec:
         packed = needs_packed_rows(backend, dtype)
     if packed and dtype not in PACKED_ROW:
         dtype = "fp8_ds_mla"
-    if release < (0, 8, 4):
-        dtype = "auto"
     spec = LayerSpec(
         MLA,
         scene.blocks.attention,
@@ -213,8 +210,6 @@ def _index(layer: Index, scene: Scene) -> LayerSpec:
 
 def _state(layer: State, scene: Scene) -> LayerSpec:
     release = scene.setting.release
-    if release < (0, 9, 2):
-        raise WouldNotStart("this release has no V1 cache for recurrent layers; 0.9.2 on has")
     padded = scene.blocks.mamba_page
     return LayerSpec(
         MAMBA,

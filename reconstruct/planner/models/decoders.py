@@ -104,6 +104,11 @@ def layer_windows(view: View, trait: Trait) -> tuple[int | None, ...]:
     return tuple((own or 0) + trait.extra_window if kind == SLIDING else everywhere for kind in types[:count])
 
 
+def cohere2(view: View, shard: Shard, trait: Trait) -> Geometry:
+    """Cohere 2: from 0.29.0 a window counts the token itself beside those it looks back on (0.32.0 commandr.py)."""
+    return common(view, shard, trait._replace(extra_window=1 if shard.release >= (0, 29) else 0))
+
+
 def falcon(view: View, shard: Shard, trait: Trait) -> Geometry:
     """Falcon: one key head with multi_query, unless the new architecture states its own.
 

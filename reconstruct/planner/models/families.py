@@ -70,7 +70,7 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
             "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel"
         ),
     ),
-    (Family(decoders.common, Trait(typed=True, extra_window=1)), "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
+    (Family(decoders.cohere2, Trait(typed=True)), "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
     (Family(decoders.common, Trait(quotient=True)), "DeepseekForCausalLM"),
     (Family(decoders.granite), "GraniteForCausalLM GraniteSWAForCausalLM"),
     (

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from reconstruct.planner.models.layers import CacheLayer, Shard
     from reconstruct.planner.models.view import View
 
+PADDED_HEAD = 256
+"""Head size of DeepSeek models before latent attention."""
 QUANT_BLOCK = 128
 """Elements that share one float32 scale in an indexer's key (deepseek_v2.py Indexer.quant_block_size)."""
 
@@ -41,10 +43,16 @@ def _geometry(view: View, layers: Sequence[tuple[CacheLayer, ...]]) -> Geometry:
 def deepseek(view: View, shard: Shard, trait: Trait) -> Geometry:
     """DeepSeek V2, V3 and models of their kind: dense latent attention, or with an indexer where index_topk is set.
 
-    Without kv_lora_rank (DeepSeek-MoE) the layers are ordinary attention.
+    Without kv_lora_rank (DeepSeek-MoE) the layers are ordinary attention. Releases before 0.7.1 keep full keys and
+    values, padded to heads of 256 (ModelConfig.get_head_size of 0.5.5 and 0.6.6).
     """
     if not view.has("kv_lora_rank"):
         return common(view, shard, trait)
+    if shard.release < (0, 7, 1):
+        heads = heads_of(view)
+        padded = Attention(heads, heads, PADDED_HEAD)
+        layers = ((padded,),) * view.whole_number("num_hidden_layers")
+        return Geometry(view, layers, heads, heads, PADDED_HEAD)
     if view.has("index_topk"):
         return sparse(view, shard, trait)
     layer = (Latent(heads_of(view), latent_width(view)),)
@@ -87,8 +95,8 @@ def kimi_linear(view: View, shard: Shard, trait: Trait) -> Geometry:
         head_dim,
         _stated(linear, "short_conv_kernel_size"),
         shard.tensor_parallel_size,
-        joined=shard.release >= (0, 27),
-        speculative=shard.num_speculative_tokens,
+        joined=shard.release >= (0, 23),
+        speculative=shard.num_speculative_tokens if shard.release >= (0, 27) else 0,
     )
     state = state._replace(checkpoints=bool(linear.get("use_full_rank_gate")))
     attention = Latent(heads_of(view), latent_width(view))
