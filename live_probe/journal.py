@@ -7,7 +7,6 @@ measurement.py; the first is the environment.
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from live_probe.measurement import Environment, Failure, Measurement, NotMeasured, ProbeRecord, Snapshot, Unread
@@ -31,7 +30,7 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """Appends to one file; every entry is on disk when `write` returns."""
+    """Appends to one file; the system has every entry when `write` returns, whatever becomes of this process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,8 +47,6 @@ class Journal:
         line = json.dumps({"kind": kind, "value": entry._asdict()}, ensure_ascii=False)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 class _Contents(NamedTuple):

@@ -57,6 +57,7 @@ class Recorded:
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             result = framed(*args, **kwargs)
             if step == "init_device":
+                recorder.write(environment_of(self))
                 self._frame_runner(recorder)
             reading = reading_of(self)
             for measurement in reading.measurements:
@@ -141,7 +142,7 @@ def environment_of(worker: object) -> Environment:
     import vllm
 
     reader = reader_of(worker)
-    device = reader.name if isinstance(reader, CudaDevice) else type(worker).__mro__[2].__name__
+    device = "CPU" if isinstance(reader, HostMemory) else getattr(reader, "name", "not chosen yet")
     return Environment(device, False, "vllm", vllm.__version__, torch.__version__, "not read", (f"pid {os.getpid()}",))
 
 

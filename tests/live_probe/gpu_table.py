@@ -1,0 +1,30 @@
+"""Checks one card against its model and prints a table: `python tests/live_probe/gpu_table.py [sim:H100-80GB]`.
+
+About two minutes on a card. Exit code 1 if a check failed. With a `sim:` card it shows what the table looks like;
+nothing in it is measured on a card then.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from live_probe.cards import parse_card
+from live_probe.device import CudaDevice
+from live_probe.selfcheck import check_device, table
+from live_probe.simulated import SimulatedDevice
+
+
+def main(arguments: list[str]) -> int:
+    """Run every check on the card named, or on the first real one."""
+    started = time.monotonic()
+    device = SimulatedDevice.from_card(parse_card(arguments[0])) if arguments else CudaDevice()
+    checks = list(check_device(device))
+    failed = sum(check.holds is False for check in checks)
+    sys.stdout.write(f"{device.name}\n{table(checks)}\n{failed} failed, {time.monotonic() - started:.0f} s\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

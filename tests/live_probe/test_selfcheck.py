@@ -1,0 +1,66 @@
+"""The comparison of a card with its model: here on simulated cards, on a real one with `pytest -m gpu`."""
+
+import pytest
+import torch
+
+from live_probe.allocator import MIB
+from live_probe.device import CudaDevice
+from live_probe.launch import LaunchOptions
+from live_probe.selfcheck import Check, check_allocator, check_device, table
+
+SMALL = LaunchOptions(0.9, None, 256, 16, cudagraph_capture_sizes=(16, 8, 1))
+
+
+def test_a_card_that_behaves_as_modelled_passes_every_check(make_device, config):
+    """The simulated card against its own twin: every line, and none fails."""
+    checks = list(check_device(make_device(4096, multiprocessors=4), config, SMALL))
+    assert len(checks) == 2 + 3 * 7
+    assert [check for check in checks if check.holds is False] == []
+
+
+def test_an_allocator_that_splits_otherwise_is_found_out(make_device):
+    """The first step that differs is named."""
+    device = make_device(4096)
+    device.allocator._split = lambda block, size: None
+    checks = list(check_allocator(device))
+    assert [check.holds for check in checks] == [False, False]
+    assert "instead of" in checks[0].detail
+
+
+def test_a_start_that_fails_is_one_failed_check(make_device, config):
+    """There is nothing to compare then."""
+    huge = {**config, "vocab_size": 4_000_000}
+    failed = [check for check in check_device(make_device(1100), huge, SMALL) if check.holds is False]
+    assert [check.name for check in failed] == ["0.33.0 starts", "0.16.0 starts", "0.20.0 starts"]
+
+
+def test_the_table_is_one_line_a_check():
+    """Aligned, with the failures in capitals."""
+    text = table([Check("a", True, "1 B"), Check("longer", False, "2 B"), Check("b", None, "3 B")])
+    assert text.splitlines() == ["ok      a       1 B", "FAILED  longer  2 B", "figure  b       3 B"]
+
+
+@pytest.fixture(scope="module")
+def card():
+    """The real card, and everything checked on it once, in order."""
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")
+    return list(check_device(CudaDevice()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("subject", ["allocator", "weights", " H", "ledger", "KV", "replay needs", "free memory"])
+def test_the_card_holds_against_its_model(card, subject):
+    """Byte for byte where promised, H within 3 %."""
+    about = [check for check in card if subject in check.name and check.holds is not None]
+    assert about
+    assert all(check.holds for check in about), table(about)
+
+
+@pytest.mark.gpu
+def test_nothing_stays_on_the_card(card):
+    """Only cuBLAS' workspace, at most 32 MiB and its segment."""
+    device = CudaDevice()
+    device.empty_cache()
+    assert card
+    assert device.stats().allocated <= 32 * MIB + MIB
