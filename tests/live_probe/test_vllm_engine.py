@@ -1,0 +1,220 @@
+"""Starting the engine in a process of its own: with a stand-in for vLLM always, with the real one by `-m vllm`."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from live_probe.vllm_engine import EngineRun, probe_engine
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = tuple(path for path in os.environ.get("KVFORENSICS_VLLM_PYTHONS", "").split(os.pathsep) if path)
+STAND_IN = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from live_probe.journal import Journal
+from live_probe.measurement import Environment, Measurement, Snapshot
+
+class LLM:
+    def __init__(self, worker_cls, ending):
+        assert worker_cls == "live_probe.vllm_worker.ProbeWorker"
+        folder = Path(os.environ["KVFORENSICS_PROBE_DIR"])
+        print("engine says hello", flush=True)
+        if ending == "unborn":
+            raise SystemExit(3)
+        for rank in range(2):
+            journal = Journal(folder / f"rank-{rank}.jsonl")
+            journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+            journal.write(Snapshot("load_model", "before", f"rank {rank}", 5, 10, 1, 2, 3, 0.1))
+            if ending == "killed" and rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            journal.write(Snapshot("load_model", "after", f"rank {rank}", 4, 10, 1, 2, 3, 0.2))
+            journal.write(Measurement("model_memory", 7 + rank))
+        if ending == "hangs":
+            worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            (folder / "worker.pid").write_text(str(worker.pid))
+            time.sleep(60)
+        if ending == "fails":
+            raise SystemExit(1)
+"""
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    """An interpreter that finds the stand-in under the name vllm."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "vllm.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    return EngineRun(tmp_path / "probe", timeout_s=30)
+
+
+def alive(pid):
+    """Whether a process is there and not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_every_rank_gives_a_record(engine):
+    """In the order of their names; the engine's own words are kept beside them."""
+    records = probe_engine({"ending": "well"}, engine, run=1)
+    assert [(record.rank, record.run, record.outcome) for record in records] == [
+        ("rank 0", 1, "ready"),
+        ("rank 1", 1, "ready"),
+    ]
+    assert [record.value("model_memory") for record in records] == [7, 8]
+    assert "hello" in (engine.folder / "engine.log").read_text()
+
+
+def test_a_killed_engine_leaves_what_its_ranks_had(engine):
+    """The rank that was in a step names it, the other the engine's end."""
+    first, second = probe_engine({"ending": "killed"}, engine)
+    assert (first.failure.kind, first.value("model_memory")) == ("EngineDied", 7)
+    assert (second.failure.kind, second.failure.step) == ("killed", "load_model")
+
+
+def test_an_engine_that_fails_later_is_no_success(engine):
+    """All ranks went well, the engine did not."""
+    records = probe_engine({"ending": "fails"}, engine)
+    assert [record.failure.message for record in records] == ["the engine ended with exit code 1"] * 2
+
+
+def test_an_engine_without_workers_is_one_failed_record(engine):
+    """With the log to look into."""
+    (record,) = probe_engine({"ending": "unborn"}, engine)
+    assert "exit code 3" in record.failure.message
+    assert "engine.log" in record.failure.message
+
+
+@pytest.mark.parametrize("how", ["timeout", "Ctrl-C"])
+def test_no_process_is_left_behind(engine, monkeypatch, how):
+    """Neither the engine nor what it started."""
+    engine = engine._replace(timeout_s=3)
+    if how == "Ctrl-C":
+
+        def interrupt(_child, timeout=None):
+            monkeypatch.undo()
+            time.sleep(2)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(subprocess.Popen, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            probe_engine({"ending": "hangs"}, engine)
+    else:
+        records = probe_engine({"ending": "hangs"}, engine)
+        assert {record.failure.message for record in records} == {"the engine did not start within 3 s"}
+    pid = int((engine.folder / "worker.pid").read_text())
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 1024,
+    "max_position_embeddings": 512,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+NEEDS_VLLM = pytest.mark.skipif(not PYTHONS, reason="KVFORENSICS_VLLM_PYTHONS names no interpreter that has vLLM")
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch):
+    """LLM arguments for a tiny model with dummy weights, on whatever platform that vLLM is for."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    for name, value in (
+        ("VLLM_CPU_KVCACHE_SPACE", "1"),
+        ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
+        ("HF_HUB_OFFLINE", "1"),
+        ("VLLM_NO_USAGE_STATS", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    return {
+        "model": str(tmp_path / "model"),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "enforce_eager": True,
+        "dtype": "bfloat16",
+        "max_model_len": 256,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 256,
+        "gpu_memory_utilization": 0.1,
+    }
+
+
+@NEEDS_VLLM
+@pytest.mark.vllm
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_real_engine_leaves_its_ledger(arguments, tmp_path, python):
+    """Through front end, engine core and worker; the pool by three ways is the same."""
+    (record,) = probe_engine(arguments, EngineRun(tmp_path / "probe", python, timeout_s=400))
+    assert record.failure is None, (tmp_path / "probe" / "engine.log").read_text()[-3000:]
+    steps = {snapshot.step for snapshot in record.snapshots}
+    assert steps >= {"init_device", "load_model", "determine_available_memory", "initialize_from_config"}
+    page = 2 * record.value("block_size") * CONFIG["num_key_value_heads"] * CONFIG["head_dim"] * 2
+    assert record.value("bytes_per_block") == CONFIG["num_hidden_layers"] * page
+    assert record.value("kv_cache_bytes") == record.value("num_blocks") * record.value("bytes_per_block")
+    spare = record.value("kv_pool_memory") - record.value("kv_cache_bytes")
+    assert 0 <= spare < record.value("bytes_per_block")
+
+
+@NEEDS_VLLM
+@pytest.mark.vllm
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_real_engine_that_refuses_to_start_leaves_its_ledger_too(arguments, tmp_path, python):
+    """One block cannot hold a request: the engine says so after the workers have measured."""
+    (record,) = probe_engine(
+        {**arguments, "num_gpu_blocks_override": 1}, EngineRun(tmp_path / "probe", python, timeout_s=400)
+    )
+    assert record.failure is not None
+    assert record.value("kv_pool_memory") > 0
+    assert "determine_available_memory" in {snapshot.step for snapshot in record.snapshots}
+
+
+@NEEDS_VLLM
+@pytest.mark.vllm
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_extension_reads_a_running_engine(arguments, tmp_path, python):
+    """collective_rpc by name, plain values back."""
+    script = (
+        "import json, sys\n"
+        "from vllm import LLM\n"
+        "if __name__ == '__main__':\n"
+        "    llm = LLM(worker_extension_cls='live_probe.vllm_extension.ProbeExtension', **json.loads(sys.argv[1]))\n"
+        "    print('ANSWER', json.dumps(llm.collective_rpc('kvf_read')))\n"
+    )
+    (tmp_path / "read.py").write_text(script)
+    ended = subprocess.run(
+        [python, str(tmp_path / "read.py"), json.dumps(arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    answers = [line.partition("ANSWER ")[2] for line in ended.stdout.splitlines() if "ANSWER " in line]
+    assert answers, ended.stderr[-3000:]
+    (answer,) = json.loads(answers[0])
+    assert answer["rank"] == "rank 0"
+    values = {measurement["name"]: measurement["value"] for measurement in answer["measurements"]}
+    assert values["kv_cache_bytes"] == values["num_blocks"] * values["bytes_per_block"] > 0
+    assert answer["memory"]["total"] > answer["memory"]["free"] > 0
