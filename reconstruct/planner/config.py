@@ -23,7 +23,6 @@ from reconstruct.planner.models.view import architecture_of
 from reconstruct.planner.plan import plan_from_layers
 from reconstruct.planner.rules import release_of
 from reconstruct.planner.spec import dtype_size
-from reconstruct.planner.v0 import plan_v0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,14 +34,10 @@ if TYPE_CHECKING:
 
 
 class ConfigSpecs(NamedTuple):
-    """Specs of each pipeline stage, and the launch with the length that the model's config gives.
-
-    on_v0: the release runs this model on its V0 engine unless told otherwise.
-    """
+    """Specs of each pipeline stage, and the launch with what the model settles: its length, engine and manager."""
 
     stages: tuple[tuple[LayerSpec, ...], ...]
     launch: Launch
-    on_v0: bool = False
 
 
 def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory: int | Sequence[int]) -> KvPlan:
@@ -53,8 +48,7 @@ def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory
     the start, Unsupported where the answer is not known, both naming the reason.
     """
     built = layer_specs(config, launch)
-    plan = plan_v0 if built.on_v0 else plan_from_layers
-    return plan(built.stages, built.launch, available_memory)
+    return plan_from_layers(built.stages, built.launch, available_memory)
 
 
 def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
@@ -88,13 +82,14 @@ def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
     settled = launch._replace(
         max_model_len=length,
         autofit=launch.autofit or launch.max_model_len == AUTO_FIT,
+        use_v1=not _on_v0(geometry, scene.cache_dtype, release) if launch.use_v1 is None else launch.use_v1,
         disable_hybrid_kv_cache_manager=launch.disable_hybrid_kv_cache_manager or _without_groups(geometry, launch),
     )
-    return ConfigSpecs(stages, settled, _on_v0(geometry, scene.cache_dtype, release))
+    return ConfigSpecs(stages, settled)
 
 
 def _on_v0(geometry: Geometry, cached: str, release: tuple[int, ...]) -> bool:
-    """Whether a release falls back to V0 by default.
+    """Whether a release runs a model on its V0 engine unless told otherwise.
 
     Source: V1 is the default from 0.8.0 (envs.py VLLM_USE_V1), except for what engine/arg_utils.py
     _is_v1_supported_oracle lists: quantised caches up to 0.8.3, recurrent layers up to 0.9.1, encoder-decoders up to

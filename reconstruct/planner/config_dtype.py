@@ -104,6 +104,8 @@ def cache_dtype(config: Mapping[str, object], launch: Launch, geometry: Geometry
             raise Unsupported(f"cache dtype {asked!r} is not known here")
         if release < first:
             raise WouldNotStart(f"vLLM {launch.engine_version} has no cache dtype {asked!r}")
+        if (0, 15) <= release < (0, 22) and _has_scheme(config):
+            return "fp8"
         is_v32 = architecture_of(config) == "DeepseekV32ForCausalLM"
         return "auto" if asked == "bfloat16" and is_v32 else asked
     chosen = _from_checkpoint(config, release)
@@ -120,9 +122,16 @@ def _from_checkpoint(config: Mapping[str, object], release: tuple[int, ...]) -> 
     method = str(quantization.get("quant_method", ""))
     if method.startswith("modelopt"):
         return _modelopt(quantization) if release >= (0, 14) else "auto"
-    if method in {"compressed-tensors", "compressed_tensors"} and quantization.get("kv_cache_scheme"):
-        return "fp8" if release >= (0, 15) else "auto"
-    return "auto"
+    return "fp8" if release >= (0, 15) and _has_scheme(config) else "auto"
+
+
+def _has_scheme(config: Mapping[str, object]) -> bool:
+    """Whether a compressed-tensors checkpoint says how to quantise the cache; up to 0.21 that beats the user's word."""
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, dict):
+        return False
+    method = str(quantization.get("quant_method", "")).replace("_", "-")
+    return method == "compressed-tensors" and bool(quantization.get("kv_cache_scheme"))
 
 
 def _modelopt(quantization: Mapping[str, object]) -> str:
