@@ -105,7 +105,7 @@ def _contradiction(conflict: Conflict) -> str:
     for interval, sources in said.items():
         lines = tuple(sorted({line for s in sources for line in s.lines}))
         amount = _plain(interval) if equation else _amount(conflict.quantity, interval)
-        claims.append(f"{amount} ({Source(sources[0].origin, lines).text(4)})")
+        claims.append(f"{amount} ({Source(sources[0].origin, lines).text(24)})")
     more = f" and {len(claims) - CLAIMS_SHOWN} more" if len(claims) > CLAIMS_SHOWN else ""
     short = symbol(conflict.quantity)
     name = conflict.quantity if short == conflict.quantity else f"{conflict.quantity} ({short})"

@@ -101,7 +101,7 @@ def _device(startup: StartUpLedger) -> str:
     name = next((p.partition("device_name=")[2] for p in named if "device_name=" in p), "")
     parts = [quoted(name.split(",")[0].removesuffix(".json").replace("_", " "), mask=False, most=60)] if name else []
     if total:
-        parts.append(f"{gib(total.interval)} GiB ({source_of(total).text(2)})")
+        parts.append(f"{gib(total.interval)} GiB ({source_of(total).text(16)})")
     return ", ".join(parts)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvforensics.report.waterfall import Waterfall
 
 BAR_CELLS = 20
-LINES_SHOWN = 4
+SOURCE_ROOM = 24
 SPECIAL = frozenset("\\`*[]<|~&$")
 """Characters that start markup; an underscore does at a word's edge only."""
 
@@ -62,7 +62,7 @@ def _value(label: str, text: str) -> str:
 
 
 def _where(lines: tuple[int, ...]) -> str:
-    return f" ({line_numbers(lines, 3)})" if lines else ""
+    return f" ({line_numbers(lines, SOURCE_ROOM)})" if lines else ""
 
 
 def _section(section: EngineSection, look: Look) -> list[str]:
@@ -72,7 +72,7 @@ def _section(section: EngineSection, look: Look) -> list[str]:
         found += [f"**{escaped(title)}: where the memory went**", _waterfall(fall, look)]
     found.append(escaped(" ".join(section.notes)))
     if section.capacity:
-        rows = [(f.symbol, f.meaning, f.value, f.source.text(LINES_SHOWN)) for f in section.capacity]
+        rows = [(f.symbol, f.meaning, f.value, f.source.text(SOURCE_ROOM)) for f in section.capacity]
         found.append(_table(("capacity", "", "", "source"), [[escaped(c) for c in row] for row in rows], look=look))
     return [block for block in found if block]
 
@@ -88,7 +88,7 @@ def _waterfall(fall: Waterfall, look: Look) -> str:
             dot = "." if look.ascii_only else "·"
             bar = draw(step.bar, BAR_CELLS, ascii_only=look.ascii_only, track=dot) if step.bar else ""
             row += [escaped(step.share), code(bar) if bar else ""]
-        rows.append([*row, escaped(step.source.text(LINES_SHOWN))])
+        rows.append([*row, escaped(step.source.text(SOURCE_ROOM))])
     return _table(heads, rows, right=("GiB", f"of {fall.scale}"), look=look)
 
 
@@ -97,7 +97,7 @@ def _ranks(page: Page, look: Look) -> list[str]:
         return []
     heads = ["rank", "node", "W, GiB", "M, GiB", "blocks", "", "source"]
     rows = [
-        [r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(LINES_SHOWN)]
+        [r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(SOURCE_ROOM)]
         for r in page.ranks
     ]
     return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"), look=look)]

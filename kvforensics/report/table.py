@@ -68,7 +68,7 @@ def _head(sheet: Sheet, page: Page) -> None:
     for fact in page.facts:
         text = sheet.text(fact.text, "red" if fact.alarm else "")
         if fact.lines:
-            text.append(f"  {line_numbers(fact.lines, 3)}", "dim")
+            text.append(f"  {line_numbers(fact.lines, _room(sheet))}", "dim")
         rows.append((sheet.text(fact.label, "dim"), text))
     sheet.print(sheet.grid(rows, ("", ""), unbroken=(0,)))
 
@@ -85,16 +85,16 @@ def _section(sheet: Sheet, section: EngineSection) -> None:
         return
     rows = []
     for figure in section.capacity:
-        source = sheet.text(figure.source.text(_most(sheet)), "dim")
+        source = sheet.text(figure.source.text(_room(sheet)), "dim")
         meaning = [sheet.text(figure.meaning)] if sheet.width >= LABELS_FROM else []
         rows.append((sheet.text(figure.symbol), *meaning, sheet.text(figure.value), source))
     heads = ("capacity", "", "", "source") if sheet.width >= LABELS_FROM else ("capacity", "", "source")
     sheet.print("", sheet.grid(rows, heads, unbroken=(0, 2) if sheet.width >= BARS_FROM else (0,)))
 
 
-def _most(sheet: Sheet) -> int:
-    """How many line numbers there is room for."""
-    return 2 if sheet.width < ROOMY else 5
+def _room(sheet: Sheet) -> int:
+    """Give the characters that a source may take."""
+    return 14 if sheet.width < ROOMY else 24
 
 
 def _waterfall(sheet: Sheet, fall: Waterfall) -> Table:
@@ -113,7 +113,7 @@ def _waterfall(sheet: Sheet, fall: Waterfall) -> Table:
             row.append(sheet.text(step.share, style))
         if bars:
             row.append(sheet.text(draw(step.bar, cells, ascii_only=sheet.ascii) if step.bar else "", style))
-        rows.append([*row, sheet.text(step.source.text(_most(sheet)), "dim")])
+        rows.append([*row, sheet.text(step.source.text(_room(sheet)), "dim")])
     beside = next((i for i, step in enumerate(fall.steps) if step.kind == "beside"), None)
     unbroken = [i for i in range(len(heads) - 1) if not labels or i != 1]
     return sheet.grid(rows, heads, right=("GiB", share), unbroken=unbroken, section=beside)
@@ -134,6 +134,6 @@ def _ranks(sheet: Sheet, page: Page) -> None:
     rows = []
     for rank in page.ranks:
         middle = [rank.weights, rank.available, rank.blocks, "binds" if rank.binds else ""]
-        cells = [rank.name, *([rank.node] if nodes else []), *middle, rank.source.text(_most(sheet))]
+        cells = [rank.name, *([rank.node] if nodes else []), *middle, rank.source.text(_room(sheet))]
         rows.append([sheet.text(cell) for cell in cells])
     sheet.print("", sheet.grid(rows, heads, right=("W, GiB", "M, GiB", "blocks")))

@@ -33,14 +33,12 @@ class Source(NamedTuple):
     """An origin of the ledger, or the difference that a report forms itself, `T - R`; empty for what is unknown."""
     lines: tuple[int, ...] = ()
 
-    def text(self, most: int) -> str:
-        """Give the mark of the source with at most `most` line numbers: `L29`, `from L7, 21 +3`, `default`."""
-        where = line_numbers(self.lines, most)
-        if self.origin == "printed":
-            return where
-        if self.origin == "derived":
-            return f"from {where}" if where else "derived"
-        return f"{self.origin} {where}".strip()
+    def text(self, room: int) -> str:
+        """Give the mark of the source, with as many line numbers as `room` holds: `L29`, `from L7, 21 +3`, `default`."""
+        if not self.lines:
+            return self.origin
+        before = "" if self.origin == "printed" else "from " if self.origin == "derived" else f"{self.origin} "
+        return before + line_numbers(self.lines, room - len(before))
 
 
 NOWHERE = Source("")
@@ -51,12 +49,14 @@ def source_of(quantity: Quantity | None) -> Source:
     return Source(quantity.origin, quantity.lines) if quantity else NOWHERE
 
 
-def line_numbers(lines: tuple[int, ...], most: int) -> str:
-    """Give line numbers, the first `most` of them: `L7, 21 +3`."""
-    if not lines:
-        return ""
-    more = f" +{len(lines) - most}" if len(lines) > most else ""
-    return "L" + ", ".join(str(line) for line in lines[:most]) + more
+def line_numbers(lines: tuple[int, ...], room: int) -> str:
+    """Give line numbers, as many as `room` characters hold, but one at least: `L7, 21 +3`."""
+    for count in range(min(len(lines), room // 3 + 1), 0, -1):
+        more = f" +{len(lines) - count}" if len(lines) > count else ""
+        text = "L" + ", ".join(str(line) for line in lines[:count]) + more
+        if len(text) <= room or count == 1:
+            return text
+    return ""
 
 
 def symbol(name: str) -> str:
