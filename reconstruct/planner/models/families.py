@@ -188,6 +188,17 @@ _BY_TYPE: dict[str, str] = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 
+_ONE_STAGE = frozenset(
+    {
+        "AriaForConditionalGeneration",
+        "Idefics3ForConditionalGeneration",
+        "NemotronH_Nano_VL_V2",
+        "Phi4MMForCausalLM",
+        "SmolVLMForConditionalGeneration",
+    }
+)
+"""Multimodal classes that do not run in pipeline stages, whatever their language model does."""
+
 _MM_PREFIX = frozenset({"gemma3", "paligemma"})
 """Model types whose image tokens attend both ways (0.32.0 model_arch_config_convertor.py is_mm_prefix_lm)."""
 
@@ -204,6 +215,8 @@ def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
         check_standard(view, architecture)
         family = _TYPED
     geometry = family.build(view, shard, family.trait)
+    if architecture in _ONE_STAGE:
+        geometry = geometry._replace(pipelines=False)
     images = config.get("is_mm_prefix_lm")
     if architecture in _WRAPPERS and (bool(images) or (images is None and config.get("model_type") in _MM_PREFIX)):
         return geometry._replace(mm_prefix=True)

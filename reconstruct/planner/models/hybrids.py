@@ -265,4 +265,4 @@ def mamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
         shard.tensor_parallel_size,
         shard.num_speculative_tokens,
     )
-    return _recurrent_only(view, state)
+    return _recurrent_only(view, state)._replace(pipelines=False)

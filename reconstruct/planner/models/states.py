@@ -26,7 +26,11 @@ def mamba1(intermediate: int, state: int, kernel: int, ranks: int) -> State:
 def mamba2(
     intermediate: int, groups: int, heads: int, head_dim: int, state: int, kernel: int, ranks: int, speculative: int = 0
 ) -> State:
-    """Build a selective state space of the second kind; groups that do not split are replicated (mamba2_state_shape)."""
+    """Build a selective state space of the second kind; one group is replicated where it does not split (mamba_mixer2.py)."""
+    if groups % ranks and groups != 1:
+        raise WouldNotStart(
+            f"{groups} mamba groups cannot be split over or replicated on {ranks} tensor-parallel ranks"
+        )
     all_groups = groups if groups % ranks == 0 else ranks
     channels = share(intermediate + 2 * all_groups * state, ranks, "the mamba convolution width")
     own_heads = share(heads, ranks, "the number of mamba heads")

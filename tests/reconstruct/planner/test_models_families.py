@@ -258,3 +258,25 @@ def test_what_is_missing_is_named(config, missing):
     """Never a guess: the message says what the config lacks."""
     with pytest.raises(Unsupported, match=missing):
         specs(config)
+
+
+def test_recurrent_groups_split_or_there_is_one():
+    """mamba_mixer2.py: two groups over four ranks are refused, one is copied to every rank."""
+    with pytest.raises(WouldNotStart, match="groups"):
+        specs({**GRANITE_4, "mamba_n_groups": 2}, tensor_parallel_size=4)
+    state = next(spec for spec in specs(GRANITE_4, tensor_parallel_size=4) if spec.kind == MAMBA)
+    assert state.shapes == ((3, 1024), (12, 64, 128))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _like("Gemma3nForCausalLM", "gemma3n_text", sliding_window=512, head_dim=256),
+        _like("BertModel", "bert"),
+        _like("Mamba2ForCausalLM", "mamba2", num_heads=128, head_dim=64, state_size=128, n_groups=8),
+    ],
+)
+def test_classes_without_pipeline_support_are_refused_in_stages(config):
+    """config/model.py verify_with_parallel_config."""
+    with pytest.raises(WouldNotStart, match="pipeline"):
+        specs(config, pipeline_parallel_size=2)
