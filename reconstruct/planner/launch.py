@@ -12,12 +12,17 @@ AUTO_FIT = -1
 
 
 class Speculation(NamedTuple):
-    """A draft: its method, how many tokens it proposes, and its own config.json where it has one."""
+    """A draft: its method, how many tokens it proposes, and its own config.json where it has one.
+
+    The prompt_lookup options belong to n-gram drafts and bear on no cache.
+    """
 
     method: str
     num_speculative_tokens: int = 1
     config: Mapping[str, object] | None = None
     model: str | None = None
+    prompt_lookup_max: int | None = None
+    prompt_lookup_min: int | None = None
 
 
 class Launch(NamedTuple):
