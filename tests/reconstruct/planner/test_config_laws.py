@@ -100,14 +100,14 @@ def test_a_spoilt_config_is_refused_in_words(spoilt):
 
 
 def test_a_hundred_layers_are_planned_in_a_blink():
-    """Well under 5 ms; the bound leaves room for a busy machine."""
+    """Under 5 ms of processor time once imported, at the best of twenty tries."""
     config = {**LLAMA_8B, "num_hidden_layers": 100}
     plan_kv_cache(config, launch(), 40 * _GIB)
-    best = min(_seconds(config) for _ in range(5))
+    best = min(_seconds(config) for _ in range(20))
     assert best < 0.005
 
 
 def _seconds(config):
-    start = time.perf_counter()
+    start = time.process_time()
     plan_kv_cache(config, launch(), 40 * _GIB)
-    return time.perf_counter() - start
+    return time.process_time() - start
