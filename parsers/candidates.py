@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 BLOCK = 1 << 20
 """Bytes searched at a time."""
@@ -158,26 +158,30 @@ class Clusters:
 
 
 class _Search:
-    """Finds the lines of a block that hold a mark, and lets fading marks wear out."""
+    """Finds the lines of a block that hold a mark, and lets fading marks wear out.
 
-    def __init__(self, marks: Sequence[bytes], fading: Sequence[bytes] = ()) -> None:
+    With `words`, a line with a mark counts only if one of them stands on it too: few short marks are searched for fast, and
+    only the lines they point at are searched for the many words that really matter.
+    """
+
+    def __init__(self, marks: Sequence[bytes], fading: Sequence[bytes] = (), words: Sequence[bytes] = ()) -> None:
         self._marks = [*dict.fromkeys(marks), *(m for m in dict.fromkeys(fading) if m not in marks)]
         if not marks or any(not m or b"\n" in m for m in self._marks):
             raise ValueError("marks hold at least one byte and no newline; pass at least one")
         self._left = {mark: FADES_AFTER for mark in fading if mark not in marks}
-        self.longest = max(map(len, self._marks))
+        self.longest = max(map(len, (*self._marks, *words)))
+        self._words = _finder(list(dict.fromkeys((*words, *fading)))) if words else None
         self._build()
 
     def _build(self) -> None:
-        # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play,
-        # which is five times as fast while the marks are few.
-        self._find = BytesAhoCorasick(
-            self._marks, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
-        ).find_matches_as_indexes
+        self._find = _finder(self._marks)
 
     def any(self, data: bytes) -> bool:
-        """Whether a mark stands in a part of a line."""
-        return bool(self._find(data))
+        """Whether what is searched for stands in a part of a line."""
+        return bool(self._find(data)) and self._counts(data)
+
+    def _counts(self, line: bytes) -> bool:
+        return self._words is None or bool(self._words(line))
 
     def lines(self, block: bytes) -> Iterator[tuple[int, int]]:
         """Give where each line with a mark begins and ends, in order."""
@@ -190,9 +194,11 @@ class _Search:
                 hit = base + offset
                 if hit < at:
                     continue  # another mark on the line just given
-                end = block.find(b"\n", hit)
-                yield block.rfind(b"\n", at, hit) + 1 or at, end
+                start, end = block.rfind(b"\n", at, hit) + 1 or at, block.find(b"\n", hit)
                 at = end + 1
+                if not self._counts(block[start:end]):
+                    continue
+                yield start, end
                 worn = self._wears_out(self._marks[index])
                 if worn:
                     break  # the rest is searched without it, for it may hide another mark that it overlaps
@@ -207,6 +213,14 @@ class _Search:
         self._marks.remove(mark)
         self._build()
         return True
+
+
+def _finder(marks: list[bytes]) -> Callable[[bytes], Hits]:
+    # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play, which
+    # is five times as fast while the marks are few.
+    return BytesAhoCorasick(
+        marks, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
+    ).find_matches_as_indexes
 
 
 class _Overlong:
@@ -225,9 +239,16 @@ class _Overlong:
 
 
 def clusters(
-    chunks: Iterable[bytes], marks: Sequence[bytes], before: int = 4, after: int = 8, fading: Sequence[bytes] = ()
+    chunks: Iterable[bytes],
+    marks: Sequence[bytes],
+    before: int = 4,
+    after: int = 8,
+    fading: Sequence[bytes] = (),
+    words: Sequence[bytes] = (),
 ) -> Clusters:
     """Give the lines that hold any mark, with `before` and `after` neighbours; runs that touch are one cluster.
+
+    With `words`, a line must hold one of them beside a mark; the marks then are fragments that every word-bearing line has.
 
     `fading` marks count on the first `FADES_AFTER` lines that they make a hit of, then no more: they are for what a busy
     log repeats without end and what matters only once, or as a sample. A cluster is cut when it grows beyond
@@ -237,7 +258,7 @@ def clusters(
         ValueError: no marks, an empty one, or one with a newline in it.
 
     """
-    return Clusters(chunks, _Search(marks, fading), before, after)
+    return Clusters(chunks, _Search(marks, fading, words), before, after)
 
 
 def _whole_lines(blocks: Iterator[bytes], search: _Search) -> Iterator[bytes | _Overlong]:

@@ -5,31 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.candidates import clusters
+from parsers.marks import FOREIGN, MEMORY, fading, fragments, words
 from parsers.matching import statements
 from parsers.prefix import records
-from parsers.rule import literals
-from parsers.rules import RULES
 from parsers.source import open_source
 from parsers.startups import split
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from parsers.record import Record
     from parsers.rule import Statement
     from parsers.source import Input
     from parsers.startups import StartUpLog
-
-MEMORY_MARKS = ("GiB", " MiB", "KV cache ", "out of memory")
-"""Words of lines worth listing where no rule took them, so that new wordings show."""
-
-ERROR_MARKS = ("Error: ", "Exception: ", "Traceback (most")
-
-FOREIGN = (
-    ("SGLang", ("sglang", "max_total_num_tokens")),
-    ("TensorRT-LLM", ("TensorRT-LLM", "[TRT-LLM]")),
-    ("llama.cpp", ("llama_model_load", "llama_context:", "llama_kv_cache", "ggml_")),
-    ("LMDeploy", ("lmdeploy", "[TM][INFO]")),
-)
-"""Words that only other engines' logs hold, to name the engine when refusing."""
 
 GENERIC_KINDS = frozenset(
     (
@@ -37,6 +25,9 @@ GENERIC_KINDS = frozenset(
     )
 )  # fmt: skip
 """Sentences that other programs print too: alone they are no start-up of vLLM."""
+
+FIRST_CHUNKS = 4
+"""Chunks at a log's start that are looked through for another engine's words."""
 
 MAX_UNREAD = 20
 """Unread lines kept: enough to show a drift, too few to fill a report."""
@@ -55,20 +46,27 @@ class ParsedLog(NamedTuple):
     """Another engine whose words stand in the log."""
 
 
-def marks() -> list[bytes]:
-    """Give every literal to search for."""
-    words = [word for rule in RULES for word in literals(rule)]
-    foreign = [word for _, theirs in FOREIGN for word in theirs]
-    return [w.encode() for w in dict.fromkeys((*words, *MEMORY_MARKS, *ERROR_MARKS, *foreign))]
-
-
 def _looks_like_memory(record: Record) -> bool:
     text = record.text
-    return record.prefixed and any(w in text for w in MEMORY_MARKS) and any(c.isdigit() for c in text)
+    return record.prefixed and any(w in text for w in MEMORY) and any(c.isdigit() for c in text)
 
 
-def _foreign(record: Record) -> str | None:
-    return next((name for name, words in FOREIGN if any(w in record.text for w in words)), None)
+def _foreign(start: bytes) -> str | None:
+    return next((name for name, theirs in FOREIGN if any(word.encode() in start for word in theirs)), None)
+
+
+class _Start:
+    """Passes chunks on and remembers which other engine's words the first of them hold."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self.foreign: str | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, chunk in enumerate(self._chunks):
+            if number < FIRST_CHUNKS and self.foreign is None:
+                self.foreign = _foreign(chunk)
+            yield chunk
 
 
 def read_log(source: Input) -> ParsedLog:
@@ -79,14 +77,11 @@ def read_log(source: Input) -> ParsedLog:
     opened = open_source(source)
     found: list[Statement] = []
     unread: list[Record] = []
-    foreign: str | None = None
-    passing = clusters(opened.chunks(), marks())
+    start = _Start(opened.chunks())
+    passing = clusters(start, fragments(), fading=fading(), words=words())
     for cluster in passing:
         read, left = statements(records(cluster.lines))
         found += read
-        for record in left:
-            foreign = foreign or _foreign(record)
-            if len(unread) < MAX_UNREAD and _looks_like_memory(record):
-                unread.append(record)
+        unread += [r for r in left if _looks_like_memory(r)][: MAX_UNREAD - len(unread)]
     startups = split(found, passing.lines) if any(s.kind not in GENERIC_KINDS for s in found) else ()
-    return ParsedLog(opened.name, passing.lines, startups, tuple(unread), opened.damage, foreign)
+    return ParsedLog(opened.name, passing.lines, startups, tuple(unread), opened.damage, start.foreign)

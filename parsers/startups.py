@@ -132,6 +132,11 @@ class _Draft:
         """Whether a statement cannot belong here: one launch says it once, or has one such process."""
         return self._other_engine(statement) or self._reloads(statement) or self._repeats(statement)
 
+    def is_beside(self, statement: Statement) -> bool:
+        """Whether a launch that begins with `statement` runs beside this one: another actor or container made it."""
+        group = _group(statement.record.speaker)
+        return group is not None and bool(self.groups) and group not in self.groups
+
     def _other_engine(self, statement: Statement) -> bool:
         speaker = statement.record.speaker
         who = identity(speaker.name)
@@ -218,11 +223,15 @@ def split(statements: Iterable[Statement], last_line: int) -> tuple[StartUpLog, 
     for an engine. A process stays in the start-up of its first line, however much its lines interleave with another's.
     """
     drafts: list[_Draft] = []
+    running: list[_Draft] = []
     for statement in statements:
-        home = _home(statement, drafts)
+        home = _home(statement, running)
         if home is None or home.begins_anew(statement):
+            if home is not None and not home.is_beside(statement):
+                running.remove(home)  # its processes are gone; a container gives the next ones the same numbers
             home = _Draft(statement.line)
             drafts.append(home)
+            running.append(home)
         home.take(statement)
     ends = [d.first_line - 1 for d in drafts[1:]] + [last_line]
     return tuple(_finished(d, max(end, d.statements[-1].lines[-1])) for d, end in zip(drafts, ends, strict=True))
