@@ -215,7 +215,7 @@ class _Search:
         return True
 
 
-def _finder(marks: list[bytes]) -> Callable[[bytes], Hits]:
+def _finder(marks: list[bytes]) -> Callable[[bytes], list[tuple[int, int, int]]]:
     # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play, which
     # is five times as fast while the marks are few.
     return BytesAhoCorasick(

@@ -113,6 +113,19 @@ RULES = (
         ("0.22.1", "0.33.0"),
         "To serve at least one request with the model's" + _NEED_SAMPLE,
     ),
+    *(
+        Rule(  # the same with the estimate of what would fit (v1/core/kv_cache_utils.py check_enough_kv_cache_memory)
+            "need",
+            f"To serve at least one request with the {whose} max seq len"
+            + _NEED
+            + ". Based on the available memory, the estimated maximum model length is {estimated_max_model_len:count}.",
+            releases,
+            f"To serve at least one request with the {whose} max seq len"
+            + _NEED_SAMPLE
+            + ". Based on the available memory, the estimated maximum model length is 78864.",
+        )
+        for whose, releases in (("models's", ("0.9.1", "0.21.0")), ("model's", ("0.22.1", "0.33.0")))
+    ),
     Rule(
         "too_long",
         "The model's max seq len ({max_model_len:count}) is larger than the maximum number of tokens that can be stored "

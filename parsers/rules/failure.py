@@ -62,25 +62,6 @@ RULES = (
         ("0.5.5", "0.9.0.1"),
         "Error in memory profiling. Initial free memory 64533000000, current free memory 65713000000.",
     ),
-    *(
-        Rule(
-            "out_of_memory",
-            f"{device} out of memory. Tried to allocate {{oom_tried:size}}. GPU {{device:count}} has a total {word} of "
-            "{total_memory:size} of which {oom_free:size} is free.{oom:rest}",
-            ("0.2.7", "0.33.0"),
-            f"{device} out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total {word} of 79.19 GiB of which 1.02 GiB "
-            "is free. Process 7 has 78.16 GiB memory in use.",
-        )
-        for device in ("CUDA", "HIP")
-        for word in ("capacity", "capacty")  # the misspelling is torch 2.1's own
-    ),
-    Rule(  # before torch 2.1
-        "out_of_memory",
-        "CUDA out of memory. Tried to allocate {oom_tried:size} (GPU {device:count}; {total_memory:size} total capacity; "
-        "{oom:rest}",
-        ("0.2.7", "0.33.0"),
-        "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total capacity; 70.00 GiB already allocated)",
-    ),
     Rule(
         "out_of_memory_warm_up",
         "CUDA out of memory occurred when warming up {what:text} with {requests:count} dummy requests",

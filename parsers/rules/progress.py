@@ -50,6 +50,13 @@ RULES = (
         ("0.6.3", "0.33.0"),
         "init engine (profile, create kv cache, warmup model) took 58.26 s",
     ),
+    Rule(
+        "engine_initialised",
+        "init engine (profile, create kv cache, warmup model) took {seconds:number} s (compilation: "
+        "{compile_seconds:number} s)",
+        ("0.20.2", "0.33.0"),
+        "init engine (profile, create kv cache, warmup model) took 193.36 s (compilation: 140.76 s)",
+    ),
     Rule("server_started", "Application startup complete", _ALL, "Application startup complete"),
     Rule("server_started", "Uvicorn running on ", _ALL, "Uvicorn running on "),
     Rule("serving", "Avg prompt throughput: ", _ALL, "Avg prompt throughput: "),
