@@ -7,7 +7,7 @@ from math import lcm, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.config_backends import Backend, backend_of
-from reconstruct.planner.errors import WouldNotStart
+from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.models.layers import V4, Index, Latent, State
 from reconstruct.planner.pages import cdiv
 
@@ -68,6 +68,8 @@ def blocks_of(
     if not geometry.hybrid or not attending:
         mamba = block if caching.prefix_caching and caching.mode != "none" else longest
         return Blocks(block, mamba, None)
+    if not pages.state:
+        raise Unsupported("a hybrid model none of whose layers is recurrent; its block size follows from such a state")
     return _aligned(block, attending, setting, pages, caching, longest)
 
 

@@ -41,14 +41,14 @@ class Trait(NamedTuple):
 
 def heads_of(view: View) -> int:
     """Query heads of the whole model."""
-    return view.whole_number("num_attention_heads")
+    return view.positive("num_attention_heads")
 
 
 def kv_heads_of(view: View) -> int:
     """Key/value heads of the whole model; one per query head where the config states none."""
     for name in _KV_NAMES:
-        if (value := view.maybe_number(name)) is not None:
-            return value
+        if view.maybe_number(name) is not None:
+            return view.positive(name)
     return heads_of(view)
 
 
@@ -238,7 +238,7 @@ def mimo_v2_window(view: View) -> Attention:
     window = view.maybe_number("sliding_window_size") or view.whole_number("sliding_window")
     return Attention(
         view.whole_number("swa_num_attention_heads"),
-        view.whole_number("swa_num_key_value_heads"),
+        view.positive("swa_num_key_value_heads"),
         view.whole_number("swa_head_dim"),
         view.maybe_number("swa_v_head_dim"),
         window=window,
@@ -275,7 +275,7 @@ def step3p5(view: View, _shard: Shard, trait: Trait) -> Geometry:
     types = layer_types(view)
     count = view.whole_number("num_hidden_layers")
     window = window_size(view)
-    base = Attention(heads_of(view), view.whole_number("num_attention_groups"), head_size_of(view))
+    base = Attention(heads_of(view), view.positive("num_attention_groups"), head_size_of(view))
     other = view.part("attention_other_setting")
     layers = []
     for number in range(count):
@@ -301,7 +301,7 @@ def chat_glm(view: View, shard: Shard, trait: Trait) -> Geometry:
     count = view.maybe_number("num_layers") or view.whole_number("num_hidden_layers")
     heads = heads_of(view)
     grouped = view.flag("multi_query_attention")
-    kv_heads = view.whole_number("multi_query_group_num") if grouped else heads
+    kv_heads = view.positive("multi_query_group_num") if grouped else heads
     size = view.maybe_number("kv_channels") or head_size_of(view, quotient=True)
     del shard
     layer = Attention(heads, kv_heads, view.whole_number("hidden_size") // heads)

@@ -22,7 +22,7 @@ def encoder_only(view: View, shard: Shard, trait: Trait) -> Geometry:
 def whisper(view: View, shard: Shard, trait: Trait) -> Geometry:
     """Whisper: self attention and cross attention in every decoder layer (0.32.0 models/whisper.py)."""
     del shard, trait
-    heads = view.whole_number("decoder_attention_heads")
+    heads = view.positive("decoder_attention_heads")
     size = view.whole_number("d_model") // heads
     own = Attention(heads, heads, size)
     layers = ((own, own._replace(cross=True)),) * view.whole_number("decoder_layers")

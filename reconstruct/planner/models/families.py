@@ -218,7 +218,7 @@ def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
     if architecture in _ONE_STAGE:
         geometry = geometry._replace(pipelines=False)
     images = config.get("is_mm_prefix_lm")
-    if architecture in _WRAPPERS and (bool(images) or (images is None and config.get("model_type") in _MM_PREFIX)):
+    if architecture in _WRAPPERS and (bool(images) or (images is None and str(config.get("model_type")) in _MM_PREFIX)):
         return geometry._replace(mm_prefix=True)
     return geometry
 

@@ -58,7 +58,7 @@ def _attention(view: View, *, quotient: bool = False) -> Attention:
 def jamba(view: View, shard: Shard, trait: Trait) -> Geometry:
     """Jamba: attention every attn_layer_period layers, Mamba-1 elsewhere."""
     del trait
-    period, offset = view.whole_number("attn_layer_period"), view.whole_number("attn_layer_offset")
+    period, offset = view.positive("attn_layer_period"), view.whole_number("attn_layer_offset")
     count = view.whole_number("num_hidden_layers")
     types = ["attention" if layer % period == offset else "mamba" for layer in range(count)]
     width = view.whole_number("mamba_expand") * view.whole_number("hidden_size")

@@ -50,12 +50,19 @@ class View(NamedTuple):
             raise Unsupported(f"the config of model type {self.model_type!r} states no {name}; the layers need it")
         return value
 
+    def positive(self, name: str) -> int:
+        """Read a number that the layers divide or count by. Raises Unsupported where it is missing or 0."""
+        value = self.whole_number(name)
+        if value == 0:
+            raise Unsupported(f"config field {name} is 0; the layers need a positive number")
+        return value
+
     def maybe_number(self, name: str) -> int | None:
         """Whole number, or None where the field is absent or null. Raises Unsupported for another type."""
         value = self.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
             raise Unsupported(f"config field {name} is {value!r}; a whole number was expected")
         return int(value)
 

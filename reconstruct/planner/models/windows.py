@@ -42,15 +42,8 @@ def window_size(view: View) -> int | None:
     if isinstance(value, list | tuple):
         return _single_window(value)
     window = view.maybe_number("sliding_window")
-    if (
-        window is not None
-        and view.model_type.startswith("gemma")
-        and view.get("use_bidirectional_attention")
-        in {
-            True,
-            "all",
-        }
-    ):
+    both_ways = view.get("use_bidirectional_attention")
+    if window is not None and view.model_type.startswith("gemma") and (both_ways is True or both_ways == "all"):
         return window // 2 + 1
     return window or None
 
