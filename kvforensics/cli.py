@@ -11,6 +11,7 @@ from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 
 if TYPE_CHECKING:
+    from kvforensics.explanation import Report
     from reconstruct.rebuild import Given
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 
 FORMATS = ("table", "markdown", "json")
+NEVER = "never"
 
 
 def _out(text: str) -> None:
@@ -70,10 +72,14 @@ def explain(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")
     ] = None,
+    fail_on: Annotated[
+        str, typer.Option(help="End with code 1 at a finding this bad: error, warning, note or never.")
+    ] = NEVER,
 ) -> None:
     """Rebuild the ledger of each start-up in LOG and show where the memory went."""
     try:
         _check_choice("--format", form, FORMATS)
+        _check_choice("--fail-on", fail_on, (*_severities(), NEVER))
         given = _given(gpu, total_memory, sets or [])
         look = Look(width, ascii_only, all_ranks, _which(startup))
     except UsageFault as error:
@@ -82,7 +88,9 @@ def explain(
     worst = ExitCode.ANSWERED
     for log in logs:
         try:
-            _out(_explained(log, form, given, look))
+            report = _report(log, given)
+            _out(_rendered(report, form, look))
+            worst = max(worst, _found(report, fail_on))
         except expected() as error:
             _complain(error)
             worst = max(worst, code_of(error))
@@ -113,10 +121,28 @@ def _given(gpu: str | None, total: str | None, sets: list[str]) -> tuple[Given, 
     return tuple(facts)
 
 
-def _explained(log: str, form: str, given: tuple[Given, ...], look: Look) -> str:
+def _severities() -> tuple[str, ...]:
+    from kvforensics.findings.finding import SEVERITIES
+
+    return SEVERITIES
+
+
+def _found(report: Report, fail_on: str) -> ExitCode:
+    """Give FOUND where a finding is at least as bad as asked."""
+    if fail_on == NEVER:
+        return ExitCode.ANSWERED
+    bad = _severities()[: _severities().index(fail_on) + 1]
+    hit = any(f.severity in bad for verdict in report.verdicts for f in verdict.findings)
+    return ExitCode.FOUND if hit else ExitCode.ANSWERED
+
+
+def _report(log: str, given: tuple[Given, ...]) -> Report:
     from kvforensics.explanation import explain as rebuild
 
-    report = rebuild(log, given)
+    return rebuild(log, given)
+
+
+def _rendered(report: Report, form: str, look: Look) -> str:
     if form == "json":
         from kvforensics.report.json import render
 
@@ -128,6 +154,34 @@ def _explained(log: str, form: str, given: tuple[Given, ...], look: Look) -> str
     from kvforensics.report.table import render as table
 
     return table(report, look, colour=sys.stdout.isatty())
+
+
+@app.command()
+def findings(
+    identifier: Annotated[str | None, typer.Argument(metavar="[ID]", help="One finding; without it, all.")] = None,
+) -> None:
+    """List what the tool can find wrong, or describe one finding."""
+    from kvforensics.findings import documentation
+
+    try:
+        _out(documentation.page(identifier) if identifier else documentation.listing())
+    except UsageFault as error:
+        _complain(error)
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+@app.command()
+def lines(
+    engine_version: Annotated[str | None, typer.Option(help="Only what this release prints, such as 0.19.1.")] = None,
+) -> None:
+    """List the log lines that are understood, and the releases that print them."""
+    from kvforensics.findings import documentation
+
+    try:
+        _out(documentation.line_kinds(engine_version))
+    except UsageFault as error:
+        _complain(error)
+        raise typer.Exit(ExitCode.USAGE) from None
 
 
 def main() -> None:

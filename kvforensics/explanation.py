@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvforensics.findings import examine
 from parsers.log import read_log
 from reconstruct.rebuild import rebuild
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from kvforensics.findings import Verdict
     from parsers.source import Input
     from reconstruct.ledger import StartUpLedger
     from reconstruct.rebuild import Given
@@ -29,6 +31,8 @@ class Report(NamedTuple):
     startups: tuple[StartUpLedger, ...]
     damage: str | None = None
     """Why the input could not be read to its end."""
+    verdicts: tuple[Verdict, ...] = ()
+    """What is wrong with each start-up and what to do, in the order of `startups`."""
 
     def to_frame(self) -> pd.DataFrame:
         """Give one row for each quantity: start-up, engine, rank, name, low, high, unit, origin, lines."""
@@ -49,7 +53,7 @@ def explain(source: Input, given: Sequence[Given] = ()) -> Report:
         raise NothingToExplain(_why_nothing(log.name, log.lines, log.foreign))
     unread = [[r for r in log.unread if s.first_line <= r.line <= s.last_line] for s in log.startups]
     ledgers = tuple(rebuild(s, u, given) for s, u in zip(log.startups, unread, strict=True))
-    return Report(log.name, log.lines, ledgers, log.damage)
+    return Report(log.name, log.lines, ledgers, log.damage, examine(ledgers))
 
 
 def _why_nothing(name: str, lines: int, foreign: str | None) -> str:

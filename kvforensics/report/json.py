@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
+    from kvforensics.findings import Verdict
+    from kvforensics.findings.finding import Finding
     from reconstruct.interval import Interval
     from reconstruct.ledger import Account, Conflict, EngineLedger, Quantity, StartUpLedger
 
@@ -61,8 +63,26 @@ def _conflict(conflict: Conflict) -> JsonObject:
     return {"quantity": conflict.quantity, "claims": claims, "note": conflict.note}
 
 
-def startup_object(startup: StartUpLedger) -> JsonObject:
-    """Give one start-up."""
+def finding_object(finding: Finding) -> JsonObject:
+    """Give one finding."""
+    cost = finding.cost
+    actions = [
+        {"do": a.do, "expect": {e.quantity: interval_object(e.interval) for e in a.expect}, "risk": a.risk}
+        for a in finding.actions
+    ]
+    return {
+        "id": finding.id,
+        "severity": finding.severity,
+        "title": finding.title,
+        "detail": finding.detail,
+        "evidence": list(finding.evidence),
+        "cost": {"bytes": interval_object(cost.bytes), "tokens": interval_object(cost.tokens)},
+        "actions": actions,
+    }
+
+
+def startup_object(startup: StartUpLedger, verdict: Verdict | None = None) -> JsonObject:
+    """Give one start-up, and what was found where it was examined."""
     version = startup.version
     return {
         "engine": "vllm",
@@ -75,7 +95,8 @@ def startup_object(startup: StartUpLedger) -> JsonObject:
         "engines": [_engine(e) for e in startup.engines],
         "conflicts": [_conflict(c) for c in startup.conflicts],
         "unread": [{"line": r.line, "text": r.text[:300]} for r in startup.unread],
-        "findings": [],
+        "findings": [finding_object(f) for f in verdict.findings] if verdict else [],
+        "unsaid": [{"id": u.id, "fact": u.fact} for u in verdict.unsaid] if verdict else [],
     }
 
 
@@ -84,7 +105,7 @@ def explain_object(report: Report) -> JsonObject:
     return {
         "schema": EXPLAIN_SCHEMA,
         "source": {"name": report.name, "lines": report.lines},
-        "startups": [startup_object(s) for s in report.startups],
+        "startups": [startup_object(s, v) for s, v in zip(report.startups, report.verdicts, strict=True)],
     }
 
 

@@ -1,0 +1,191 @@
+"""What eats the budget before the pool: the activation peak, the encoder, cold compilation, drafters, adapters."""
+
+from __future__ import annotations
+
+from kvforensics.findings.case import Case, low, merged, printed
+from kvforensics.findings.finding import NOTE, WARNING, Action, Finding, FindingRule, Threshold, Unsaid
+from kvforensics.report.sizes import gib_text, percent, whole
+from reconstruct.interval import Interval
+
+OF_BUDGET = Threshold("OF_BUDGET", 0.10, "a tenth of the budget; the sweep's dense models lie at 1 to 7 %")
+OF_POOL = Threshold("OF_POOL", 0.50, "half as much as the pool: halving the peak then gains a quarter of it")
+MODEL_FREE_METHODS = ("ngram", "suffix")
+"""Speculation that needs no weights of its own."""
+
+
+def _batched_tokens(case: Case) -> Finding | Unsaid | None:
+    peak, budget, pool = (
+        case.value(n) for n in ("transient_peak_headroom", "requested_memory", "available_kv_cache_memory")
+    )
+    if peak.low is None or peak.high is None:
+        return Unsaid(
+            "batched-tokens-eat-kv", "the activation peak: at DEBUG from 0.11 to 0.25, at INFO in 0.10.2 and from 0.26"
+        )
+    of_budget = budget.high is not None and peak.low >= OF_BUDGET.value * budget.high
+    of_pool = pool.high is not None and pool.high > 0 and peak.low >= OF_POOL.value * pool.high
+    if not (of_budget or of_pool):
+        return None
+    settings = case.ledger.settings
+    batch, seqs = settings.number("max_num_batched_tokens"), settings.number("max_num_seqs")
+    share = percent(peak, budget)
+    detail = f"The profiled activation peak takes {gib_text(peak)}{f', {share} of the budget' if share else ''}. "
+    detail += (
+        "The encoder's profile is part of it. "
+        if case.of("encoder_cache")
+        else "Whether the forward pass or the sampler dominates, the log cannot tell. "
+    )
+    if batch:
+        each = Interval(0, int(peak.high * 1000 / batch))
+        detail += f"If it is the forward pass, 1,000 batched tokens cost up to {gib_text(each)}. "
+    if seqs:
+        detail += (
+            f"If it is the sampler, 100 sequences cost up to {gib_text(Interval(0, int(peak.high * 100 / seqs)))}."
+        )
+    half = f"--max-num-batched-tokens {batch // 2}" if batch else "--max-num-batched-tokens half of now"
+    actions = (
+        Action(half, (), "slower prefill; no gain where the sampler dominates"),
+        Action(f"--max-num-seqs {seqs // 2 if seqs else 'half of now'}", (), "fewer requests at a time"),
+    )
+    lines = merged(
+        case.evidence("transient_peak_headroom", "requested_memory"), case.setting_lines("max_num_batched_tokens")
+    )
+    title = f"The activation peak takes {gib_text(peak)}"
+    return Finding("batched-tokens-eat-kv", WARNING, title, detail.strip(), lines, case.cost(peak), actions)
+
+
+def _encoder_profile(case: Case) -> Finding | Unsaid | None:
+    said = case.of("encoder_cache")
+    if not said:
+        return None
+    budget, batch = printed(said[0], "encoder_budget"), case.ledger.settings.number("max_num_batched_tokens")
+    if batch is None:
+        return Unsaid("encoder-profile-cost", "max_num_batched_tokens: no line states it")
+    if low(budget) <= batch:
+        return None
+    items, what = said[0].text("items"), said[0].text("modality")
+    detail = (
+        f"The encoder was profiled with {items} {what} item(s) and a budget of {whole(budget)} tokens, more "
+        f"than the {batch:,} batched "
+        "tokens; its peak and its cache are taken from the pool. What share that is needs the model's config."
+    )
+    action = Action(
+        "--limit-mm-per-prompt with fewer items, or --mm-processor-kwargs with a smaller size",
+        (),
+        "larger inputs are refused",
+    )
+    lines = merged(case.lines("encoder_cache"), case.setting_lines("max_num_batched_tokens"))
+    title = f"The encoder is profiled with {whole(budget)} tokens"
+    return Finding("encoder-profile-cost", NOTE, title, detail, lines, actions=(action,))
+
+
+def _cold_compile(case: Case) -> Finding | Unsaid | None:
+    if case.of("compile_cache_hit") or not case.of("compiled"):
+        return None
+    peak = case.value("transient_peak_headroom")
+    for other in range(len(case.startups)):
+        warm = Case(case.startups, other)
+        same = other != case.place and warm.ledger.settings.text("model") == case.ledger.settings.text("model")
+        gain = peak.minus(warm.value("transient_peak_headroom"))
+        if not (same and warm.of("compile_cache_hit") and low(gain) > 0):
+            continue
+        detail = (
+            f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
+            "compiled graphs: compilation inflated the profile."
+        )
+        lines = merged(
+            case.lines("compiled"), case.evidence("transient_peak_headroom"), warm.lines("compile_cache_hit")
+        )
+        action = Action("start again with the compile cache kept", (), "")
+        return Finding(
+            "cold-compile-inflates-peak",
+            NOTE,
+            "Compilation inflated the peak",
+            detail,
+            lines,
+            case.cost(gain),
+            (action,),
+        )
+    return Unsaid(
+        "cold-compile-inflates-peak", "the model's own peak: needs its config, or a warm start in the same log"
+    )
+
+
+def _drafter(case: Case) -> Finding | None:
+    asked = case.ledger.settings.text("speculative_config") or ""
+    if any(method in asked for method in MODEL_FREE_METHODS):
+        return None
+    named = bool(asked or case.ledger.settings.text("speculative_model"))
+    lines = merged(
+        case.lines("draft_max_model_len", "drafter_loading"), case.setting_lines("speculative_config") if named else ()
+    )
+    own = [r for e in case.ledger.engines for r in e.ranks if r.name == "drafter"]
+    if not lines and not own:
+        return None
+    detail = "A drafter runs beside the model: its weights stand in the weights, its layers in every block, "
+    detail += "its graphs in the graphs."
+    for rank in own:
+        weights = rank.account.get("model_memory")
+        if weights:
+            detail += f" Its weights take {gib_text(weights.interval)}."
+            lines = merged(lines, weights.lines)
+    if not own:
+        detail += " How much each takes, this log does not split; a start without it tells."
+    action = Action("start once without --speculative-config to see what it takes", (), "slower decoding meanwhile")
+    return Finding("drafter-cost", NOTE, "A drafter takes its share", detail, lines, actions=(action,))
+
+
+def _lora(case: Case) -> Finding | None:
+    if case.ledger.settings.get("enable_lora") is not True:
+        return None
+    lines = case.setting_lines("enable_lora")
+    detail = (
+        "Adapters are on: max_loras slots of max_lora_rank are allocated for every adapted layer before the profile, whether an "
+        "adapter is loaded or not. They stand in the weights."
+    )
+    action = Action("lower --max-loras and --max-lora-rank to what is used", (), "fewer or smaller adapters at a time")
+    return Finding("lora-cost", NOTE, "Adapter slots stand in the weights", detail, lines, actions=(action,))
+
+
+RULES = (
+    FindingRule(
+        "batched-tokens-eat-kv",
+        (WARNING,),
+        "The peak's share, what a thousand tokens or a hundred sequences cost at most, and values to try.",
+        "The activation peak H is surely a tenth of the budget or half of the pool.",
+        ("transient_peak_headroom", "requested_memory", "available_kv_cache_memory"),
+        _batched_tokens,
+        (OF_BUDGET, OF_POOL),
+    ),
+    FindingRule(
+        "encoder-profile-cost",
+        (NOTE,),
+        "The encoder's budget and the flags that lower it.",
+        "The encoder is profiled with more tokens than max_num_batched_tokens.",
+        ("encoder_cache", "max_num_batched_tokens"),
+        _encoder_profile,
+    ),
+    FindingRule(
+        "cold-compile-inflates-peak",
+        (NOTE,),
+        "That a warm start gains, and how much.",
+        "The start compiled, and a warm start of the same model in the log peaked lower. Alone, a log cannot show it.",
+        ("compiled", "compile_cache_hit", "transient_peak_headroom"),
+        _cold_compile,
+    ),
+    FindingRule(
+        "drafter-cost",
+        (NOTE,),
+        "That a drafter's weights, layers and graphs are part of the figures.",
+        "Speculative decoding with a model or heads of its own; not n-gram or suffix look-up.",
+        ("speculative_config", "drafter_loading", "draft_max_model_len"),
+        _drafter,
+    ),
+    FindingRule(
+        "lora-cost",
+        (NOTE,),
+        "That adapter slots are allocated up front.",
+        "Adapters are enabled.",
+        ("enable_lora",),
+        _lora,
+    ),
+)
