@@ -134,7 +134,7 @@ ROWS: tuple[Row, ...] = (
     (
         "0.20.1",
         "KU _report_kv_cache_config, _pool_bytes_per_block, get_kv_cache_configs",
-        {"tokens": "concurrency", "tokens_times": "none", "override": "memory"},
+        {"tokens": "concurrency", "override": "memory"},
     ),
     (
         "0.21.0",
@@ -229,7 +229,6 @@ ROWS: tuple[Row, ...] = (
             "pads_attention": "non_mla",
             "packing": "block_outer",
             "state_buckets": {"MambaSpec"},
-            "mamba_checkpoints": True,
             "need": "blocks",
             "reserves_null_block": True,
         },

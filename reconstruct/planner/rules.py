@@ -59,7 +59,7 @@ class PlannerRules(NamedTuple):
     in_flight: unsettled tokens: one "batch", or "concurrent" batches.
     runner: the model runner that decides concurrent batches under pipeline parallelism: "v1", "by_model" or "v2".
     mamba_blocks: "one", "length" or "mode".
-    mamba_all_speculates, mamba_checkpoints: extra state blocks.
+    mamba_all_speculates: caching all states adds blocks for speculative tokens.
     encoder_length: where cross attention takes its length from: "model" or "scheduler".
     single_group_context_parallel: context parallelism with several groups is refused.
     need: memory of one request: "layers", "first_group_all_stages", "first_group", "groups" or "blocks".
@@ -118,7 +118,6 @@ class PlannerRules(NamedTuple):
     runner: str = "v1"
     mamba_blocks: str = "one"
     mamba_all_speculates: bool = False
-    mamba_checkpoints: bool = False
     encoder_length: str = "model"
     single_group_context_parallel: bool = False
     need: str = "layers"
