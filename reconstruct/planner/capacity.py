@@ -83,6 +83,9 @@ def _tuple_pool_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
         for page, count in Counter(page_size_bytes(spec, rules) for spec in group.specs if group.layers).items():
             slots[page] = max(slots.get(page, 0), count)
     if rules.tuple_pool == "tuples":
+        if not slots.keys() <= {page_size_bytes(spec, rules) for spec in groups[0].specs}:
+            # v1/worker/gpu_model_runner.py asserts that every layer has a tensor; only these page sizes get some.
+            raise WouldNotStart("a pipeline stage has cache pages of a size that its full MLA layers do not have")
         return _tuple_page_bytes(groups, rules) * max(slots.values(), default=0)
     return sum(page * count for page, count in slots.items())
 

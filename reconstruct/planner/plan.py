@@ -166,7 +166,7 @@ def _result(settled: _Settled, launch: Launch, planning: Planning) -> KvPlan:
         kv_cache_tokens=tokens,
         max_concurrency=concurrency,
         max_model_len=settled.length,
-        block_size=final_block_size(stages[0].groups, launch.block_size),
+        block_size=final_block_size(stages[0].groups, launch.block_size, planning),
         request_fixed_bytes=fixed,
         request_bytes_per_token=per_token,
         longest_request=_longest(settled, planning),

@@ -78,7 +78,7 @@ def _as_full(spec: LayerSpec, block_size: int, rules: PlannerRules) -> LayerSpec
     elif spec.kind == CHUNKED:
         kept = {"attention_chunk_size"}
     else:
-        kept = set(rules.promotion_keeps) - {"attention_chunk_size"}
+        kept = set(rules.promotion_keeps)
     fields: dict[str, object] = {name: getattr(spec, name) for name in kept | _OWN_FIELDS}
     fields.setdefault("head_size_v", 0 if kind == MLA else spec.head_size)
     return LayerSpec(kind=kind, block_size=block_size, page_size_padded=padded, **fields)  # type: ignore[arg-type]

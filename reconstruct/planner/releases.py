@@ -43,7 +43,6 @@ ROWS: tuple[Row, ...] = (
         {
             "kinds": {"ChunkedLocalAttentionSpec"},
             "fields": {"attention_chunk_size"},
-            "promotion_keeps": {"attention_chunk_size"},
             "empty_stage": True,
         },
     ),
@@ -106,7 +105,11 @@ ROWS: tuple[Row, ...] = (
         "KU _project_kv_cache_groups_to_worker",
         {"projects_uniform_type": True, "need": "first_group"},
     ),
-    ("0.18.0", "KU _get_kv_cache_groups_uniform_page_size", {"near_equal": 1.5}),
+    (
+        "0.18.0",
+        "KU _get_kv_cache_groups_uniform_page_size; v1/engine/core.py _initialize_kv_caches",
+        {"near_equal": 1.5, "final_block": "smallest"},
+    ),
     ("0.19.0", "KU _max_memory_usage_bytes_from_groups", {"need": "groups"}),
     (
         "0.20.0",
@@ -242,6 +245,7 @@ ROWS: tuple[Row, ...] = (
             "mla_merge_roles": True,
             "runner": "v2",
             "own_glm_layout": True,
+            "final_block": "cacheable",
             "hidden_blocks": "grows",
         },
     ),

@@ -58,7 +58,7 @@ class KvPlan(NamedTuple):
     bytes_per_block: the divisor on the binding rank, the first of those with the fewest blocks.
     num_blocks: blocks on every rank (the fewest of any rank, or the override).
     kv_cache_tokens: the logged size in tokens, by the release's own formula; max_concurrency: requests of max_model_len
-    that fit at once. block_size: the engine's final block size, the smallest of any group.
+    that fit at once. block_size: the engine's own, after planning.
     request_fixed_bytes: bytes of one request that do not depend on its length, once windows are full;
     request_bytes_per_token: bytes that each further token adds on the binding rank, on average over a block.
     longest_request: the longest request that passes the start-up check.

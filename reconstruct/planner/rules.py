@@ -65,6 +65,7 @@ class PlannerRules(NamedTuple):
     need: memory of one request: "layers", "first_group_all_stages", "first_group", "groups" or "blocks".
     reserves_null_block: the check and auto-fit leave out one block.
     auto_fit: max_model_len -1 is understood.
+    final_block: the engine's block size after planning: "configured", "smallest" of the groups, or "cacheable".
     empty_stage: a worker without cache layers plans one block.
     """
 
@@ -123,6 +124,7 @@ class PlannerRules(NamedTuple):
     need: str = "layers"
     reserves_null_block: bool = False
     auto_fit: bool = False
+    final_block: str = "configured"
     empty_stage: bool = False
 
 

@@ -45,17 +45,23 @@ def _grows(group: Group, planning: Planning) -> bool:
     return grows_with_length(group.specs[0], planning.scope, planning.rules)
 
 
-def final_block_size(groups: Sequence[Group], cache_block: int | None) -> int | NotStated:
-    """Give the engine's own block size after planning: the smallest of any group that takes part in prefix caching.
+def final_block_size(groups: Sequence[Group], cache_block: int | None, planning: Planning) -> int | NotStated:
+    """Give the engine's own block size after planning.
 
-    Source: 0.18.0 v1/engine/core.py; older releases keep the configured one, `cache_block`.
+    `cache_block`: the configured one, which stays to 0.17.1; then the smallest of any group, from 0.30.0 of any group
+    that takes part in prefix caching (0.18.0, 0.30.0 v1/engine/core.py _initialize_kv_caches).
     """
-    sizes = [
-        group.block_size for group in groups if group.specs[0].kind != CIRCULAR and not group.specs[0].bounded_replay
-    ]
-    if sizes:
-        return min(sizes)
-    return cache_block if cache_block is not None else NotStated("the model has no cache layers")
+    kept = planning.rules.final_block == "configured"
+    if cache_block is not None and (kept or not groups):
+        return cache_block
+    sizes = [group.block_size for group in groups]
+    if planning.rules.final_block == "cacheable":
+        sizes = [group.block_size for group in groups if _is_cacheable(group)] or sizes
+    return min(sizes, default=0) or NotStated("the model has no cache layers and no block size is configured")
+
+
+def _is_cacheable(group: Group) -> bool:
+    return all(spec.kind != CIRCULAR and not spec.bounded_replay for spec in group.specs)
 
 
 def request_parts(stage: Stage, length: int, planning: Planning) -> tuple[int, float]:

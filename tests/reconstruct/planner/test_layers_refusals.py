@@ -202,3 +202,13 @@ def test_stages_must_form_the_same_groups_before_0_11_0():
     with pytest.raises(WouldNotStart, match="different cache groups"):
         plan_from_layers(stages, launch, GIB)
     assert plan_from_layers(stages, launch._replace(engine_version="0.11.0"), GIB).num_blocks == GIB // 65536
+
+
+def test_the_engines_block_size_follows_the_groups_from_0_18_0():
+    """The smallest of any group; ring buffers do not count from 0.30.0 on."""
+    layers = [full(block=64), sliding(block=64)]
+    assert planned(layers, "0.17.1", block_size=16).block_size == 16
+    assert planned(layers, "0.18.0", block_size=16).block_size == 64
+    rings = [mla(block=16), LayerSpec("CircularBufferSpec", 8, 1, 128, 128)]
+    assert planned(rings, "0.29.0").block_size == 8
+    assert planned(rings, "0.30.0").block_size == 16
