@@ -143,7 +143,6 @@ def arguments(tmp_path, monkeypatch):
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
     for name, value in (
         ("VLLM_CPU_KVCACHE_SPACE", "1"),
-        ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
         ("HF_HUB_OFFLINE", "1"),
         ("VLLM_NO_USAGE_STATS", "1"),
     ):
@@ -181,9 +180,12 @@ def test_the_real_engine_leaves_its_ledger(arguments, tmp_path, python):
 @pytest.mark.vllm
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_real_engine_that_refuses_to_start_leaves_its_ledger_too(arguments, tmp_path, python):
-    """One block cannot hold a request: the engine says so after the workers have measured."""
+    """The pool cannot hold one request: the engine says so after the workers have measured."""
+    longest = 1 << 19
+    deep = {**CONFIG, "num_hidden_layers": 8, "num_key_value_heads": 4, "max_position_embeddings": longest}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(deep))
     (record,) = probe_engine(
-        {**arguments, "num_gpu_blocks_override": 1}, EngineRun(tmp_path / "probe", python, timeout_s=400)
+        {**arguments, "max_model_len": longest}, EngineRun(tmp_path / "probe", python, timeout_s=400)
     )
     assert record.failure is not None
     assert record.value("kv_pool_memory") > 0
