@@ -1,0 +1,157 @@
+"""What a release takes where an option is not given: rules with their release, shown as defaults.
+
+Sources: engine/arg_utils.py (_set_default_args_v0, _set_default_args_v1, get_batch_defaults) and config/vllm.py
+(_set_cudagraph_sizes) of 0.7.3 to 0.33.0; config/scheduler.py of 0.10.2 and 0.11.0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconstruct.eras import era
+from reconstruct.planner.config_dtype import model_dtype
+from reconstruct.planner.rules import precedes_v1
+from reconstruct.planner.spec import dtype_size
+from reconstruct.predict.runner import runner_of
+
+if TYPE_CHECKING:
+    from reconstruct.eras import Era
+    from reconstruct.interval import Interval
+    from reconstruct.predict.scenario import Scenario
+
+GIB = 1 << 30
+V0_SEQUENCES, V0_TOKENS = 256, 2048
+
+
+class Settled(NamedTuple):
+    """Every setting that the terms need, and which of them are the release's defaults.
+
+    engine: "V0" or "V1". captured: (piecewise sizes, full sizes, largest, largest full); zeros without graphs.
+    """
+
+    engine: str
+    era: Era
+    runner: str
+    utilization: float
+    sequences: int
+    batched_tokens: int
+    dtype: str
+    width: int
+    max_model_len: int
+    captured: Captured
+    defaulted: tuple[str, ...]
+
+
+class Captured(NamedTuple):
+    """How many CUDA graphs are captured: piecewise and full ones, and their largest sizes."""
+
+    piecewise: int = 0
+    full: int = 0
+    largest: int = 0
+    largest_full: int = 0
+
+
+def is_large(total: Interval, name: str, release: tuple[int, ...]) -> int:
+    """Give the tier of a card: 2 from 160 GiB on (0.28.0 on), 1 from 70 GiB on unless an A100 (0.9.0 on) or a GB10 (0.33)."""
+    total_low = total.low or 0
+    card = name.casefold()
+    if release >= (0, 28) and total_low >= 160 * GIB:
+        return 2
+    small = ("a100" in card and release >= (0, 9)) or ("gb10" in card and release >= (0, 33))
+    return 1 if total_low >= 70 * GIB and not small else 0
+
+
+def default_sequences(scenario: Scenario, engine: str) -> int:
+    """max_num_seqs: 256, or 1024 on large cards from 0.8.2 on (V1 alone)."""
+    release = scenario.release
+    if engine == "V0" or release < (0, 8, 2):
+        return V0_SEQUENCES
+    return 1024 if is_large(scenario.hardware.total_memory, scenario.hardware.name, release) else 256
+
+
+def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequences: int) -> int:
+    """max_num_batched_tokens: by card and by who starts the engine; V0 without chunked prefill takes the whole length."""
+    release = scenario.release
+    if engine == "V0":
+        return max(length, V0_TOKENS) if length <= 32768 else V0_TOKENS
+    tier = is_large(scenario.hardware.total_memory, scenario.hardware.name, release) if release >= (0, 8) else 1
+    found = (2048, 8192, 16384)[tier]
+    if scenario.offline:
+        found = (8192, 16384, 16384)[tier]
+    return min(found, sequences * length) if release >= (0, 12) else found
+
+
+def capture_sizes(largest: int, release: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the sizes captured up to `largest`: 1, 2, 4, then steps of 8, and of 16 from 256 on (0.11.1 on)."""
+    if release < (0, 11, 1):
+        return tuple(s for s in (1, 2, 4, *range(8, largest + 1, 8)) if s <= largest)
+    return tuple(
+        s for s in (1, 2, 4, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)) if s <= largest
+    )
+
+
+def captured(scenario: Scenario, engine: str, runner: str, sequences: int, tokens: int) -> Captured:
+    """Which graphs are captured: piecewise ones up to twice the sequences, full ones up to the sequences.
+
+    V0 captures whole graphs up to 256 sequences, V1 piecewise ones from 0.6.3 and both from 0.11.0 (FULL_AND_PIECEWISE;
+    0.11.0 config/compilation.py, v1/cudagraph_dispatcher.py). gpt-oss raises the ceiling to 1024 on Hopper
+    (0.11.0 models/config.py GptOssForCausalLMConfig).
+    """
+    release = scenario.release
+    if scenario.enforce_eager:
+        return Captured()
+    if engine == "V0":
+        largest = min(256, -(-sequences // 8) * 8)
+        return Captured(0, len(capture_sizes(largest, release)), 0, largest)
+    ceiling = 1024 if release >= (0, 28) and scenario.hardware.capability[0] == 10 else 512
+    architecture = scenario.config.get("architectures")
+    if isinstance(architecture, list) and "GptOssForCausalLM" in architecture and release >= (0, 10, 2):
+        ceiling = 1024
+    per_request = 1
+    if scenario.launch.speculative_config is not None and release >= (0, 14):
+        per_request += scenario.launch.speculative_config.num_speculative_tokens
+    limit = min(sequences * per_request * 2, ceiling) if release >= (0, 10) else ceiling
+    largest = min(scenario.capture_size or limit, tokens)
+    sizes = capture_sizes(largest, release)
+    if not sizes or release < (0, 11):
+        return Captured(len(sizes), 0, sizes[-1] if sizes else 0, 0)
+    full = [s for s in sizes if s <= sequences * per_request]
+    del runner
+    return Captured(len(sizes), len(full), sizes[-1], full[-1] if full else 0)
+
+
+def settled(scenario: Scenario, length: int) -> Settled:
+    """Fill in what was not given; `length` is the model's max_model_len in force. Raises Unsupported for a dtype."""
+    release, launch = scenario.release, scenario.launch
+    engine = "V0" if (not launch.use_v1 if launch.use_v1 is not None else precedes_v1(launch.engine_version)) else "V1"
+    behaviour = era(scenario.place, engine)
+    defaulted = []
+    utilization = scenario.gpu_memory_utilization
+    if utilization is None:
+        utilization = behaviour.default_utilization
+        defaulted.append("gpu_memory_utilization")
+    sequences = launch.max_num_seqs
+    if sequences is None:
+        sequences = default_sequences(scenario, engine)
+        defaulted.append("max_num_seqs")
+    tokens = launch.max_num_batched_tokens
+    if not scenario.batched_tokens_given:
+        tokens = default_batched_tokens(scenario, engine, length, sequences)
+        defaulted.append("max_num_batched_tokens")
+    sequences = min(sequences, tokens) if release >= (0, 8) else sequences
+    dtype = model_dtype(scenario.config, launch, release)
+    runner = runner_of(scenario)
+    graphs = captured(scenario, engine, runner, sequences, tokens)
+    return Settled(
+        engine,
+        behaviour,
+        runner,
+        utilization,
+        sequences,
+        tokens,
+        dtype,
+        dtype_size(dtype),
+        length,
+        graphs,
+        tuple(defaulted),
+    )

@@ -1,0 +1,174 @@
+"""The measured constants once more, from start-ups whose logs exist: what each would be, and how well it carries over."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconstruct.predict.constants import constant
+from reconstruct.predict.fit import Point, TooFewPoints, fit
+from reconstruct.predict.graphs import split_workspace
+from reconstruct.predict.non_torch import kind_of
+from reconstruct.rounding import GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reconstruct.interval import Interval
+    from reconstruct.ledger import StartUpLedger
+    from reconstruct.predict.peak import Subject
+
+
+class Sample(NamedTuple):
+    """One rank of one start-up: what the model knows of it, what was measured, and the log's start-up."""
+
+    model: str
+    subject: Subject
+    terms: dict[str, Interval]
+    parts: dict[str, tuple[float, float]]
+    """Per graph mode the first delta and each further one's, in MiB, where the log prints them."""
+
+
+class Refit(NamedTuple):
+    """One constant: its name, what ships, what these logs give, and the error of leaving one model out, in its unit."""
+
+    name: str
+    shipped: float
+    fitted: float
+    unit: str
+    points: int
+    outliers: int
+    left_out_median: float
+    left_out_largest: float
+
+
+def graph_parts(startup: StartUpLedger) -> dict[str, tuple[float, float]]:
+    """Give the deltas of the graph estimate, by mode (DEBUG lines of 0.18 on), as the first rank prints them."""
+    found: dict[str, tuple[float, float]] = {}
+    for statement in startup.log.of("graph_estimate_part"):
+        mode, first, each = (statement.text(name) for name in ("mode", "first_capture", "each_graph"))
+        if mode and first and each:
+            found.setdefault(mode, (float(first), float(each)))
+    return found
+
+
+def _centre(interval: Interval) -> float:
+    return (float(interval.low or 0) + float(interval.high or 0)) / 2
+
+
+def refit(samples: Sequence[Sample]) -> list[Refit]:
+    """Fit every constant that these start-ups bear on."""
+    found = _graph_fits([s for s in samples if s.subject.settled.captured.largest])
+    for name, term in (("non_torch", "non_torch_increase"), ("baseline", "initial_free_memory")):
+        found += _medians(name, term, samples)
+    return found
+
+
+def _graph_fits(samples: Sequence[Sample]) -> list[Refit]:
+    layers = [(s, float(s.subject.layers)) for s in samples]
+    first = [_point(s, (1.0, _rows(s.subject)), s.parts["PIECEWISE"][0]) for s in samples if "PIECEWISE" in s.parts]
+    each = [
+        _point(s, (1.0, n, n * _quantised(s)), s.parts["PIECEWISE"][1]) for s, n in layers if "PIECEWISE" in s.parts
+    ]
+    full = [_point(s, (1.0, n, n * _quantised(s)), s.parts["FULL"][1]) for s, n in layers if "FULL" in s.parts]
+    actual = [
+        _point(
+            s,
+            _capture_features(s),
+            _centre(s.terms["cudagraph_memory_actual"]) / MIB - split_workspace(s.subject) / MIB,
+        )
+        for s in samples
+        if "cudagraph_memory_actual" in s.terms
+    ]
+    return [
+        *_fitted(("graphs.first", "graphs.first_slope"), first),
+        *_fitted(("graphs.second", "graphs.second_layer", "graphs.second_layer.quantised"), each),
+        *_fitted(("graphs.second_full", "graphs.second_full_layer", "graphs.second_full_layer.quantised"), full),
+        *_fitted(("graphs.fixed", "graphs.layer", "graphs.layer.experts", "graphs.layer.quantised"), actual),
+    ]
+
+
+def _quantised(sample: Sample) -> float:
+    return 0.0 if sample.subject.scheme.kind == "none" else 1.0
+
+
+def _rows(subject: Subject) -> float:
+    """MiB of the largest graph's feed-forward rows."""
+    shape = subject.shape
+    row = shape.expert_intermediate if shape.experts else shape.intermediate
+    return subject.settled.captured.largest * -(-row // subject.ranks) * subject.settled.width / MIB
+
+
+def _capture_features(sample: Sample) -> tuple[float, ...]:
+    graphs = sample.subject.settled.captured
+    scaled = sample.subject.layers * (graphs.piecewise + graphs.full) / 102
+    experts = 1.0 if sample.subject.shape.experts else 0.0
+    return 1.0, scaled, scaled * experts, scaled * _quantised(sample)
+
+
+def _point(sample: Sample, features: tuple[float, ...], value: float) -> Point:
+    return Point(sample.model, features, value)
+
+
+def _fitted(names: tuple[str, ...], points: Sequence[Point]) -> list[Refit]:
+    """One line for each coefficient of a fit; none where the logs do not determine it."""
+    distinct = list(dict.fromkeys(points))
+    try:
+        found = fit(distinct)
+    except TooFewPoints:
+        return []
+    return [
+        Refit(
+            name, constant(name).value, value, constant(name).unit, found.points, found.outliers,
+            found.left_out_median, found.left_out_largest,
+        )
+        for name, value in zip(names, found.coefficients, strict=True)
+    ]  # fmt: skip
+
+
+def _medians(name: str, term: str, samples: Iterable[Sample]) -> list[Refit]:
+    """Give a table's rows: the median of each kind of launch, and how far it is from models that it has not seen."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for sample in samples:
+        if term in sample.terms:
+            groups.setdefault(_kind(name, sample.subject), {}).setdefault(sample.model, []).append(
+                _size(name, term, sample)
+            )
+    found = []
+    for kind, by_model in groups.items():
+        values = [v for own in by_model.values() for v in own]
+        errors = []
+        for model, own in by_model.items():
+            rest = [v for other, vs in by_model.items() if other != model for v in vs]
+            errors += [abs(v - median(rest)) for v in own] if rest else []
+        shipped = constant(f"{name}.{kind}").value
+        most = max(errors, default=0.0)
+        found.append(
+            Refit(
+                f"{name}.{kind}",
+                shipped,
+                median(values),
+                "GiB",
+                len(values),
+                0,
+                median(errors) if errors else 0.0,
+                most,
+            )
+        )
+    return found
+
+
+def _kind(name: str, subject: Subject) -> str:
+    if name == "non_torch":
+        return kind_of(subject)
+    if subject.scenario.world == 1:
+        return "single"
+    return "pipeline" if subject.ranks == 1 else "experts" if subject.shape.experts else "tensor"
+
+
+def _size(name: str, term: str, sample: Sample) -> float:
+    value = _centre(sample.terms[term]) / GIB
+    if name == "non_torch":
+        return value
+    total = sample.terms.get("total_memory") or sample.subject.hardware.total_memory
+    return _centre(total) / GIB - value

@@ -1,0 +1,155 @@
+"""W: what "Model loading took" will say, rank by rank, from the config alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconstruct.interval import Interval
+from reconstruct.planner.config_stages import stage_sizes
+from reconstruct.planner.models.view import architecture_of
+from reconstruct.predict.allocation import SPLIT_LIMIT, charged_in_all
+from reconstruct.predict.attention import attention_layer
+from reconstruct.predict.constants import constant
+from reconstruct.predict.feed_forward import feed_forward_layer
+from reconstruct.predict.parts import Plain
+from reconstruct.predict.rotary import cache_sizes
+from reconstruct.predict.storage import tensors
+from reconstruct.predict.vision import tower_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconstruct.predict.constants import Constant
+    from reconstruct.predict.parts import Layer, Split
+    from reconstruct.predict.scheme import Scheme
+    from reconstruct.predict.shape import Shape
+
+
+MIB = 1 << 20
+
+
+class Weights(NamedTuple):
+    """Weights of one pipeline stage's ranks.
+
+    nominal: sum over tensors as the allocator charges them; likely: the same with the usual excess of repacked kernels.
+    interval: what the load may print. parts: bytes by part, unrounded. reasons: what is not exact, and why.
+    """
+
+    nominal: int
+    likely: int
+    interval: Interval
+    parts: tuple[tuple[str, int], ...]
+    reasons: tuple[str, ...]
+
+
+class Placement(NamedTuple):
+    """How weights are spread: sizes of the split, pipeline stages, bytes of the model's dtype, the release.
+
+    pooling: embedding and reward models run without an output layer. marlin: mxfp4 experts take Marlin's padding.
+    adapters: LoRA buffers stand beside the weights. rocm: AMD's kernels pad rows.
+    """
+
+    split: Split
+    stages: int
+    width: int
+    release: tuple[int, ...]
+    pooling: bool = False
+    marlin: bool = False
+    adapters: bool = False
+    rocm: bool = False
+
+
+def stage_weights(config: Mapping[str, object], shape: Shape, scheme: Scheme, place: Placement) -> tuple[Weights, ...]:
+    """Weights of each pipeline stage.
+
+    The first stage holds the embedding, the last the final norm and the output layer (0.19.1 models/llama.py); tied
+    embeddings exist once where first and last are the same, and on both ends where they are not. Raises Unsupported.
+    """
+    sizes = stage_sizes(shape.layers, place.stages, place.release)
+    found, start = [], 0
+    for stage, count in enumerate(sizes):
+        named = _edges(config, shape, place, first=stage == 0, last=stage == len(sizes) - 1)
+        for layer in range(start, start + count):
+            parts = _layer(shape, place.split, layer)
+            named += [(p.part, tensors(p, scheme, place.width, layer, marlin=place.marlin)) for p in parts]
+        start += count
+        found.append(_summed(named, config, shape, scheme, place))
+    return tuple(found)
+
+
+def _layer(shape: Shape, split: Split, layer: int) -> Layer:
+    norms: list[Plain] = []
+    for _ in range(shape.trait.norms):
+        norms += [Plain("norms", shape.hidden)] * (2 if shape.trait.norm_bias else 1)
+    return attention_layer(shape, split, layer) + feed_forward_layer(shape, split, layer) + tuple(norms)
+
+
+def _edges(
+    config: Mapping[str, object], shape: Shape, place: Placement, *, first: bool, last: bool
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Embedding, output layer, final norm, rotary caches, vision tower."""
+    width, rows = place.width, place.split.of(shape.vocabulary)
+    named = [("rotary cache", cache_sizes(shape, width))]
+    if first or (shape.tied and last):
+        named.append(("embedding", (rows * shape.hidden * width,)))
+    if first and shape.trait.positions is not None:
+        named.append(("embedding", ((shape.positions + shape.trait.positions) * shape.hidden * width,)))
+    if last:
+        if shape.trait.final_norm:
+            named.append(("norms", (shape.hidden * width,) * (2 if shape.trait.norm_bias else 1)))
+        if not shape.tied and not place.pooling:
+            named.append(("output", (rows * shape.hidden * width,)))
+        if shape.trait.lm_head_bias:
+            named.append(("output", (rows * width,)))
+    if first:
+        tower = tower_of(shape, architecture_of(config) or "", place.split.tensor)
+        named.append(("vision", tuple(elements * width for elements in tower.tensors)))
+    return named
+
+
+def _summed(
+    named: list[tuple[str, tuple[int, ...]]],
+    config: Mapping[str, object],
+    shape: Shape,
+    scheme: Scheme,
+    place: Placement,
+) -> Weights:
+    limit = SPLIT_LIMIT if place.release >= (0, 21) else None
+    nominal = charged_in_all((size for _, sizes in named for size in sizes), limit)
+    parts: dict[str, int] = {}
+    for part, sizes in named:
+        parts[part] = parts.get(part, 0) + sum(sizes)
+    bands, reasons = bands_of(config, shape, scheme, place)
+    low = int(nominal * (1 + sum(band.low for band in bands)))
+    high = int(nominal * (1 + sum(band.high for band in bands)))
+    edge = constant("weights.edge")
+    interval = Interval(max(0, low + int(edge.low * MIB)), high + int(edge.high * MIB))
+    likely = int(nominal * (1 + sum(band.value for band in bands)))
+    return Weights(nominal, likely, interval, tuple(sorted(parts.items())), reasons)
+
+
+def bands_of(
+    config: Mapping[str, object], shape: Shape, scheme: Scheme, place: Placement
+) -> tuple[list[Constant], tuple[str, ...]]:
+    """Give the errors that apply to a model's weights, as shares of them, and in words what is not exact."""
+    bands, reasons = [constant("weights.dense")], []
+    if shape.experts:
+        bands.append(constant("weights.experts"))
+    if scheme.kind != "none":
+        bands.append(constant(f"weights.{scheme.kind}"))
+        if not scheme.exact:
+            reasons.append(f"{scheme.kind} kernels repack weights after loading: padding is known only roughly")
+    if shape.trait.mixer != "mha":
+        bands.append(constant(f"weights.{shape.trait.mixer}"))
+        reasons.append("the attention keeps derived copies beside its weights; their dtype and padding vary")
+    if place.adapters:
+        bands.append(constant("weights.adapters"))
+        reasons.append("LoRA buffers count with the weights: only an upper share is known")
+    if place.rocm:
+        bands.append(constant("weights.rocm"))
+    if shape.multimodal:
+        known = tower_of(shape, architecture_of(config) or "", 1).known
+        bands.append(constant("weights.tower" if known else "weights.unknown_tower"))
+        if not known:
+            reasons.append("the vision or audio tower's shapes are guessed from its config's common fields")
+    return bands, tuple(reasons)
