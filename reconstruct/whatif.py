@@ -1,0 +1,158 @@
+"""One effect put together: setup, model, terms of each stage, pool, checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconstruct.change import Effect, tightest
+from reconstruct.ledger import Account
+from reconstruct.planner import catalogue
+from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
+from reconstruct.whatif_checks import checks_of, outcome_of
+from reconstruct.whatif_geometry import geometry_of
+from reconstruct.whatif_model import changed_launch, launch_of, model_of
+from reconstruct.whatif_pool import Question, pool_after
+from reconstruct.whatif_setup import afterwards, today
+from reconstruct.whatif_terms import Scene, rank_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconstruct.change import Change
+    from reconstruct.ledger import EngineLedger, RankLedger, StartUpLedger
+    from reconstruct.whatif_geometry import Geometry
+    from reconstruct.whatif_model import Model
+    from reconstruct.whatif_setup import Setup
+
+NO_CONFIG = "no config of the model is known (--config gives it)"
+
+
+class _Modelled(NamedTuple):
+    """What a config adds: the model's bands and both geometries, or why not."""
+
+    model: Model | str
+    before: Geometry | None
+    after: Geometry | None
+    refusal: str
+    notes: tuple[str, ...]
+
+
+def predicted_effect(
+    startup: StartUpLedger, change: Change, config: Mapping[str, object] | None, card: str | None
+) -> Effect:
+    """See reconstruct.change.effect."""
+    engine = tightest(startup.engines)
+    now = today(startup, engine)
+    then, notes = afterwards(now, change)
+    name = startup.settings.text("model")
+    if config is None and name:
+        config = catalogue.find(name)
+    found = _modelled(startup, engine, config, card, change, now, then)
+    ranks = _stages(engine)
+    stages = [
+        rank_terms(Scene(_account(ranks, stage), stage, now, then, change, found.model))
+        for stage in range(then.pipeline)
+    ]
+    available = tuple(rows[-1] for rows in stages)
+    pool = pool_after(Question(startup, engine.capacity, now, then, available, found.before, found.after))
+    shown = pool.binding_stage if pool.binding_stage is not None and pool.binding_stage < len(stages) else 0
+    actual = [_account(ranks, i).interval("cudagraph_memory_actual") for i in range(len(stages))]
+    checks = checks_of(now, then, stages, actual, pool, found.refusal)
+    left = [
+        f"{r.name}: {r.why}" for r in stages[shown] if r.kind == "unknown" and r.name != "available_kv_cache_memory"
+    ]
+    rank = ranks.get(shown) or next(iter(ranks.values()), None)
+    return Effect(
+        change=change,
+        dp=engine.dp,
+        rank=rank.name if rank else "",
+        version_before=startup.version.low,
+        version_after=change.engine_version or startup.version.low,
+        terms=stages[shown] + pool.rows,
+        checks=checks,
+        outcome=outcome_of(checks),
+        notes=notes + found.notes + _risks(change),
+        left_out=tuple(dict.fromkeys([*left, *pool.left_out])),
+    )
+
+
+def _stages(engine: EngineLedger) -> dict[int, RankLedger]:
+    """Give one rank for each stage: the binding one, else the one with the smallest M."""
+    found: dict[int, RankLedger] = {}
+    for rank in engine.ranks:
+        if rank.name == "drafter":
+            continue
+        stage = rank.pp or 0
+        held = found.get(stage)
+        if held is None or (held.name != engine.binding_rank and _pool(rank) < _pool(held)):
+            found[stage] = rank
+        if rank.name == engine.binding_rank:
+            found[stage] = rank
+    return found
+
+
+def _pool(rank: RankLedger) -> float:
+    high = rank.account.interval("available_kv_cache_memory").high
+    return float("inf") if high is None else high
+
+
+def _account(ranks: Mapping[int, RankLedger], stage: int) -> Account:
+    if stage in ranks:
+        return ranks[stage].account
+    return next(iter(ranks.values())).account if ranks else Account({}, {})
+
+
+def _modelled(
+    startup: StartUpLedger, engine: EngineLedger, config: Mapping[str, object] | None, card: str | None, change: Change,
+    now: Setup, then: Setup,
+) -> _Modelled:  # fmt: skip
+    if config is None:
+        return _Modelled(NO_CONFIG, None, None, "", ())
+    notes: list[str] = []
+    refusal = ""
+    before = after = None
+    try:
+        launch = launch_of(startup, config, card)
+        before = geometry_of(config, launch)
+        if not _fits(engine, before):
+            return _Modelled("the model's config does not fit this log's bytes per block", None, None, "", ())
+        after = geometry_of(config, changed_launch(launch, change, then))
+    except (Unsupported, BadSetting) as fault:
+        notes.append(f"the planner does not know this launch: {fault}")
+    except WouldNotStart as fault:
+        refusal = str(fault)
+    if refusal:
+        return _Modelled(refusal, before, None, refusal, ())
+    model: Model | str
+    try:
+        model = model_of(startup, config, card, change, now, then) if _needs_model(change, now, then) else ""
+    except (Unsupported, BadSetting) as fault:
+        model = str(fault)
+    except WouldNotStart as fault:
+        model = refusal = str(fault)
+    return _Modelled(model, before, after, refusal, tuple(notes))
+
+
+def _needs_model(change: Change, now: Setup, then: Setup) -> bool:
+    """Whether some term moves by more than arithmetic."""
+    asked = (change.tensor_parallel_size, change.pipeline_parallel_size, change.engine_version)
+    batch = (change.max_num_batched_tokens, change.max_num_seqs)
+    length = change.max_model_len if now.batched_tokens is None else None
+    graphs = now.eager != then.eager or now.charged is not then.charged
+    return any(v is not None for v in (*asked, *batch, length)) or graphs
+
+
+def _fits(engine: EngineLedger, geometry: Geometry) -> bool:
+    told = engine.capacity.interval("bytes_per_block")
+    return any(told.contains(size) for size in geometry.per_block)
+
+
+def _risks(change: Change) -> tuple[str, ...]:
+    found = []
+    if change.kv_cache_dtype is not None:
+        found.append("another cache dtype may choose another attention backend; accuracy may drop without scales")
+    if change.estimate_cudagraphs is False:
+        found.append("graphs still take their memory, from what nobody set aside")
+    if change.kv_cache_memory is not None:
+        found.append("profiling is skipped: what the next start needs beside the pool must not grow")
+    return tuple(found)
