@@ -50,13 +50,23 @@ def _beside_budget(case: Case) -> Interval:
     return case.value("initial_free_memory").minus(case.value("requested_memory"))
 
 
+def _is_charged(case: Case) -> bool:
+    """Whether the estimate was taken from the budget: a line says so, or it is the default and none says otherwise."""
+    if low(case.value("cudagraph_memory_applied")) > 0 or case.of("graph_charged"):
+        return True
+    default = case.surely("estimate", "on") and not case.of("graph_not_charged")
+    return default and low(case.value("cudagraph_memory_estimate")) > 0
+
+
 def _charged(case: Case) -> Finding | None:
-    charged = case.value("cudagraph_memory_applied")
-    if low(charged) <= 0 and not case.of("graph_charged"):
+    if not _is_charged(case):
         return None
+    charged = case.value("cudagraph_memory_applied")
     off = _worst_pool_line(case)
     lines = case.lines("graph_charged") or case.evidence("cudagraph_memory_applied")
     detail = f"{gib_text(charged)} of the budget are kept for CUDA graphs before the KV cache is sized."
+    if low(charged) <= 0 and not case.of("graph_charged"):
+        detail += " That is this release's default; the line that tells is not in the log."
     actions: tuple[Action, ...] = ()
     pool, total, now = (
         case.value("available_kv_cache_memory"),
@@ -137,7 +147,7 @@ def _estimate_off(case: Case) -> Finding | None:
         return None
     error = _error(worst)
     actual, estimate = printed(worst, "cudagraph_memory_actual"), printed(worst, "cudagraph_memory_estimate")
-    charged = low(case.value("cudagraph_memory_applied")) > 0
+    charged = _is_charged(case)
     over = high(error) < 0
     said = f"difference printed by the engine: {worst.text('difference')} GiB"
     detail = f"Estimated {gib_text(estimate)}, taken {gib_text(actual)} ({said})."
@@ -219,8 +229,8 @@ RULES = (
         "graphs-charged-to-kv",
         (WARNING, NOTE),
         "Bytes and tokens charged, the utilisation that would give the same pool without it, the switch and its risk.",
-        "G taken from the budget is surely above 0, or the line that only a charge above 0 prints stands "
-        "there; a warning when the estimate is off as well.",
+        "G taken from the budget is above 0: by its line, or by the release's default where no line says otherwise; a warning "
+        "when the estimate is off as well.",
         ("cudagraph_memory_applied", "graph_charged", "graph_pool"),
         _charged,
         (OFF_SHARE, OFF_BYTES),

@@ -114,10 +114,13 @@ def _drafter(case: Case) -> Finding | None:
     asked = case.ledger.settings.text("speculative_config") or ""
     if any(method in asked for method in MODEL_FREE_METHODS):
         return None
+    told = [s for s in case.of("changed_arguments") if "'speculative_config': {" in (s.text("arguments") or "")]
+    told = [s for s in told if not any(f"'method': '{m}" in (s.text("arguments") or "") for m in MODEL_FREE_METHODS)]
     named = bool(asked or case.ledger.settings.text("speculative_model"))
     lines = merged(
         case.lines("draft_max_model_len", "drafter_loading"), case.setting_lines("speculative_config") if named else ()
     )
+    lines = merged(lines, tuple(s.line for s in told))
     own = [r for e in case.ledger.engines for r in e.ranks if r.name == "drafter"]
     if not lines and not own:
         return None

@@ -24,6 +24,9 @@ RANKS_SHARE = Threshold(
     "RANKS_SHARE", 0.01, "one per cent of the pool, for cards so small that a quarter GiB is too coarse"
 )
 
+DEFAULT_BLOCK = 16
+"""Tokens in a block unless asked or forced otherwise (config/cache.py)."""
+
 _FORMULAS = {
     "blocks": "blocks x block size",
     "groups": "blocks // cache groups x the smallest block size",
@@ -36,7 +39,8 @@ def _tokens_are_not_capacity(case: Case) -> Finding | None:
     if not tokens.is_point or tokens.low == 0 or not case.measured:
         return None
     groups = case.of(*SEVERAL_GROUPS)
-    broken = size.is_point and int(tokens.low or 0) % int(size.low or 1) != 0
+    block = int(size.low or 0) if size.is_point else _default_block(case)
+    broken = block > 0 and int(tokens.low or 0) % block != 0
     if not (groups or broken or _differs(case, tokens)) or case.of("hybrid_manager_disabled"):
         return None
     formulas = dict.fromkeys(_FORMULAS[e.tokens] for e in case.ledger.eras if e.tokens in _FORMULAS)
@@ -50,6 +54,13 @@ def _tokens_are_not_capacity(case: Case) -> Finding | None:
         detail += f" Blocks x block size is {int(blocks.low or 0) * int(size.low or 0):,}."
     lines = merged(case.evidence("kv_cache_tokens", "max_concurrency"), tuple(s.line for s in groups))
     return Finding("tokens-are-not-capacity", NOTE, "The token count is not the capacity", detail, lines)
+
+
+def _default_block(case: Case) -> int:
+    """Give the block size that rules where nothing else is said; 0 where something may be."""
+    settings = case.ledger.settings
+    plain = settings.lists_changes and settings.get("block_size") is None and settings.text("device") != "cpu"
+    return DEFAULT_BLOCK if plain and not case.of("backend_block_size", "attention_block_size") else 0
 
 
 def _differs(case: Case, tokens: Interval) -> bool:
@@ -73,7 +84,8 @@ def _whole_gpu_by_design(case: Case) -> Finding | None:
         return None
     pool, weights, concurrency = case.value("kv_pool_memory"), case.value("model_memory"), case.value("max_concurrency")
     many = low(concurrency) >= MANY_REQUESTS.value
-    large = weights.high is not None and low(pool) >= MANY_WEIGHTS.value * weights.high > 0
+    room = max(low(pool), low(case.value("available_kv_cache_memory")))
+    large = weights.high is not None and room >= MANY_WEIGHTS.value * weights.high > 0
     if not (many or large):
         return None
     detail = (

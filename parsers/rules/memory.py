@@ -160,6 +160,12 @@ RULES = (
         ("0.10.2", "0.11.0"),
         "Initial free memory 78.67 GiB, reserved 40.00GiB " + _EXPLICIT,
     ),
+    Rule(  # as people quote it, its head trimmed
+        "explicit_kv_memory",
+        "reserved {explicit_kv_cache_memory:gib} GiB memory for KV Cache as specified by kv_cache_memory_bytes",
+        ("0.10.2", "0.33.0"),
+        "reserved 12.0 GiB memory for KV Cache as specified by kv_cache_memory_bytes",
+    ),
     Rule(
         "startup_plan",
         "Applying persisted startup plan (fingerprint {fingerprint:word}): kv_cache_memory_bytes="
