@@ -54,7 +54,9 @@ def _is_charged(case: Case) -> bool:
     """Whether the estimate was taken from the budget: a line says so, or it is the default and none says otherwise."""
     if low(case.value("cudagraph_memory_applied")) > 0 or case.of("graph_charged"):
         return True
-    default = case.surely("estimate", "on") and not case.of("graph_not_charged")
+    version = case.ledger.version
+    fork = version.stated is not None and version.span.low != version.span.high  # forks keep defaults that their lines left
+    default = case.surely("estimate", "on") and not fork and not case.of("graph_not_charged")
     return default and low(case.value("cudagraph_memory_estimate")) > 0
 
 
