@@ -6,7 +6,6 @@ config the user gives. The figures are those of each model's published config.js
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def find(model_id: str) -> Mapping[str, object] | None:
-    """Look up a model by its exact id; None for any that the catalogue does not name."""
-    return _by_id().get(model_id)
+    """Look up a model by its exact id; None for any that the catalogue does not name.
+
+    Most ids are not in it: those cost a search of the text, no parsing.
+    """
+    return _by_id().get(model_id) if f'"{model_id}"' in _text() else None
 
 
 def known_ids() -> tuple[str, ...]:
@@ -26,6 +28,13 @@ def known_ids() -> tuple[str, ...]:
 
 
 @cache
+def _text() -> str:
+    return Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8")
+
+
+@cache
 def _by_id() -> dict[str, dict[str, object]]:
-    rows = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
+    import json  # explain on a log without a known model does without
+
+    rows = json.loads(_text())
     return {model_id: row["config"] for row in rows for model_id in row["ids"]}

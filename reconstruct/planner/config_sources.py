@@ -5,7 +5,6 @@ Only what the user names is looked up: a file or folder given, or the exact mode
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,6 +46,8 @@ def find_config(model_id: str, given: Path | None = None, *, fetch: bool = False
 
 
 def _read(path: Path) -> Mapping[str, object]:
+    import json  # only where there is a file
+
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
