@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from parsers.rule import Statement
 
 
-COUNTS = frozenset(("kv_cache_tokens", "num_blocks"))
+SAID_ONCE = frozenset(
+    ("available", "external_exceeds", "free_below_requested", "free_grew", "initial_free", "requested", "snapshot")
+)
+"""What one worker says once in a launch; in other words it was another's."""
+
+NAMELESS = "some rank"
+"""What stands for the name of a rank whose line does not say who printed it."""
+
+COUNTS = frozenset(("kv_cache_tokens", "max_concurrency", "num_blocks"))
 
 
 class _Worker:
@@ -61,6 +69,33 @@ def _workers(statements: Iterable[Statement]) -> list[_Worker]:
     return [w for w in workers.values() if w.statements]
 
 
+def _is_anyone(worker: _Worker, workers: list[_Worker]) -> bool:
+    """Whether lines without a process are several workers': named ones came of them (0.10.2-0.16), or they contradict.
+
+    Under V0 and Ray the driver is a rank itself, and it alone has no name.
+    """
+    if worker.process.pid is not None or worker.process.name is not None:
+        return False
+    if any((w.name or "").startswith("Worker") and identity(w.name).role == "worker" for w in workers):
+        return True
+    said: dict[str, set[tuple[str, ...]]] = {}
+    for s in worker.statements:
+        said.setdefault(s.kind, set()).add(_words(s))
+    return any(len(words) > 1 for kind, words in said.items() if kind in SAID_ONCE)
+
+
+def _words(statement: Statement) -> tuple[str, ...]:
+    return tuple(p.text for p in statement.fields)
+
+
+def _apart(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
+    """Set statements of unknown speakers apart, but for those that repeat one another."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Statement]] = {}
+    for s in statements:
+        groups.setdefault((s.kind, _words(s)), []).append(s)
+    return [tuple(group) for group in groups.values()]
+
+
 def _engine_numbers(statements: Iterable[Statement]) -> list[int]:
     """Give the number of every engine that spoke or was spoken of; one engine, 0, where nothing tells."""
     numbers = {identity(s.record.speaker.name).dp for s in statements} - {None}
@@ -94,23 +129,39 @@ def _is_engine_wide(statement: Statement, dp: int, *, alone: bool) -> bool:
 
 
 def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[RankLog]:
-    """Give each worker its own tokens lines where the engine printed one for each, in rank order (0.8.0-0.11.0)."""
-    groups: list[list[Statement]] = []
-    for statement in statements:
-        if statement.kind in WORKER_TOKENS_KINDS:
-            if not groups or any(s.kind == statement.kind for s in groups[-1]):
-                groups.append([])
-            groups[-1].append(statement)
-    counts = {(s.kind, p.text) for group in groups for s in group for p in s.fields if p.name in COUNTS}
-    if len({text for kind, text in counts if kind != "concurrency"}) < 2:
+    """Give each worker its own counts where the engine printed one for each, in rank order (0.8.0-0.11.0).
+
+    Where lines are missing, order no longer tells whose a count is: then each stands under a rank of its own.
+    """
+    counts = [s for s in statements if s.kind in WORKER_TOKENS_KINDS]
+    texts = {p.text for s in counts for p in s.fields if p.name in COUNTS}
+    if len(texts) < 2:
         return ranks  # one count, or copies of one: it is the engine's
+    groups: list[list[Statement]] = []
+    for statement in counts:
+        if statement.kind != "concurrency" or not groups or any(s.kind == "concurrency" for s in groups[-1]):
+            groups.append([])
+        groups[-1].append(statement)
+    complete = len({tuple(s.kind for s in group) for group in groups}) == 1 and len(groups) in _worlds(ranks, statements)
+    dp = ranks[0].dp if ranks else 0
+    if not complete:
+        return ranks + [_nameless(i, dp, (s,)) for i, s in enumerate(counts)]
     placed = {_position(r, ranks): r for r in ranks if r.name != "drafter"}
     result = []
     for i, group in enumerate(groups):
-        known = placed.pop(i, None)
-        base = known or RankLog(f"rank {i}", ranks[0].dp if ranks else 0, None, None, None, None, ())
+        base = placed.pop(i, None) or RankLog(f"rank {i}", dp, None, None, None, None, ())
         result.append(base._replace(statements=(*base.statements, *group)))
     return result + [r for r in ranks if r.name == "drafter" or _position(r, ranks) in placed]
+
+
+def _worlds(ranks: list[RankLog], statements: tuple[Statement, ...]) -> set[int]:
+    """Give how many workers there are, by the lines that say so, else by those that spoke."""
+    told = {int(text) for s in statements if s.kind in {"rank", "world"} and (text := s.text("world_size"))}
+    return told or {len([r for r in ranks if r.name != "drafter"])}
+
+
+def _nameless(number: int, dp: int | None, statements: tuple[Statement, ...]) -> RankLog:
+    return RankLog(f"{NAMELESS} {number}", dp, None, None, None, None, statements)
 
 
 def _position(rank: RankLog, ranks: list[RankLog]) -> int | None:
@@ -129,8 +180,15 @@ def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
     result = []
     for dp in numbers:
         own = [w for w in workers if (w.dp if w.dp is not None else numbers[0]) == dp]
+        own = [w for w in own if not _is_anyone(w, workers)]
         own.sort(key=lambda w: (w.pp or 0, w.tp or 0, w.rank or 0))
         ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, w.dp if len(numbers) > 1 else dp)]
+        ranks += [
+            _nameless(i, None, group)
+            for w in workers
+            if dp == numbers[0] and _is_anyone(w, workers)
+            for i, group in enumerate(_apart(w.statements))
+        ]
         wide = tuple(s for s in statements if _is_engine_wide(s, dp, alone=len(numbers) == 1))
         result.append(EngineLog(dp, tuple(_by_order(ranks, wide)), wide))
     return tuple(result)

@@ -47,8 +47,7 @@ def cache_groups(
     """Give the number of cache groups, None where the log leaves it open.
 
     One group is taken where the log shows it: no sign of unlike layers, and either the architecture is known to be uniform,
-    or (0.9.1-0.20.0) tokens and concurrency, which count groups differently, agree, or (0.30.0+) a start that came up
-    without the line that lists several groups.
+    or (0.9.1-0.20.0) tokens and concurrency, which count groups differently, agree.
     """
     groups = [s for s in log.statements if s.kind == "cache_groups"]
     if groups:
@@ -64,9 +63,7 @@ def cache_groups(
     drafts = any("speculative_config=SpeculativeConfig(" in (s.text("config") or "") for s in log.statements)
     if drafts:
         return None
-    if any(s.text("architecture") in UNIFORM for s in log.statements if s.kind == "architecture"):
-        return 1
-    return 1 if span.low >= index("0.30.0") and ready else None
+    return 1 if any(s.text("architecture") in UNIFORM for s in log.of("architecture")) else None
 
 
 def _agree(tokens: Interval, concurrency: Interval, length: Interval, size: Interval) -> bool:

@@ -26,6 +26,9 @@ from reconstruct.relations import (
 if TYPE_CHECKING:
     from reconstruct.eras import Era
 
+WORKER_COUNTS = ("kv_cache_tokens", "max_concurrency", "num_blocks")
+"""Counts that the engine prints once for each worker up to 0.11.0."""
+
 SUGGESTION_BUFFER = 150 << 20
 """What both suggestions leave free: v1/worker/gpu_worker.py compile_or_warm_up_model, 0.10.2-0.33."""
 
@@ -54,6 +57,10 @@ class Shape(NamedTuple):
     context_parallel: int = 1
     workers_tokens: tuple[int, ...] = ()
     """Ranks that have a token count of their own."""
+    all_workers: bool = True
+    """Whether every worker has one."""
+    whole_length: bool = True
+    """Whether a request in a single cache group takes blocks for its whole length: not so in a window."""
     charges_external: bool = False
     """Whether external weights may be taken from the budget (0.32+)."""
 
@@ -186,12 +193,14 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         found.append(Same("num_blocks is what fits: no override", blocks, Term("computed_num_blocks")))
     found += _tokens(era, shape, tokens, blocks)
     if era.concurrency == "length":
-        found.append(Product("tokens = num_blocks x block_size", Term("storable_tokens"), blocks, size))
-        found.append(Quotient("concurrency = tokens / max_model_len", concurrency, Term("storable_tokens"), length))
+        found.append(Product("tokens = num_blocks x block_size", Term("block_tokens"), blocks, size))
+        found.append(Quotient("concurrency = tokens / max_model_len", concurrency, Term("block_tokens"), length))
+        stages = shape.stages if era.storable_per_stage else 1
+        found.append(Multiple("storable = num_blocks // stages x block_size", Term("storable_tokens"), blocks, size, stages))
     else:
         per_request = Term("blocks_per_request")
         found.append(Quotient("concurrency = num_blocks / blocks of a request", concurrency, blocks, per_request))
-        if shape.cache_groups == 1 and shape.context_parallel == 1:
+        if shape.cache_groups == 1 and shape.whole_length and shape.context_parallel == 1:
             found.append(CeilDivision("blocks of a request = ceil(length / block_size)", per_request, length, size))
             found.append(
                 Product(
@@ -203,11 +212,15 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
             )
     checked = Term("checked_kv_cache_memory")
     pool = Term("kv_pool_memory")
-    found.append(
-        Sum("checked = M' - one null block", checked, (pool,), (per_block,))
-        if era.null_block
-        else Same("checked = M'", checked, pool)
-    )
+    if shape.overridden:
+        return found  # the check then sees the blocks asked for
+    alone = len(shape.ranks) == 1 and shape.all_ranks
+    if not alone and not era.null_block:
+        found.append(AtMost("M' <= what the check saw: some worker's", pool, checked))
+    elif alone and era.null_block:
+        found.append(Sum("checked = M' - one null block", checked, (pool,), (per_block,)))
+    elif alone:
+        found.append(Same("checked = M'", checked, pool))
     return found
 
 
@@ -236,9 +249,9 @@ def _workers(era: Era, shape: Shape) -> list[Relation]:
     if not shape.workers_tokens:
         return []
     found: list[Relation] = []
-    for name in ("kv_cache_tokens", "max_concurrency", "num_blocks"):
+    for name in ("kv_cache_tokens", "max_concurrency") if shape.overridden else WORKER_COUNTS:
         members = tuple(Term(name, r) for r in shape.workers_tokens)
-        found.append(Minimum(f"{name} = the smallest worker's", Term(name), members, open_ended=False))
+        found.append(Minimum(f"{name} = the smallest worker's", Term(name), members, open_ended=not shape.all_workers))
     if era.tokens in {"blocks", "groups"} and shape.cache_groups is not None:
         for r in shape.workers_tokens:
             tokens, blocks = Term("kv_cache_tokens", r), Term("num_blocks", r)
@@ -253,7 +266,7 @@ def _workers(era: Era, shape: Shape) -> list[Relation]:
                     shape.context_parallel,
                 )
             )
-            if shape.stages == 1 and r in shape.pooled:
+            if shape.stages == 1 and r in shape.pooled and not shape.overridden:
                 pool = Term("rank_pool_memory", r)
                 found.append(FloorDivision("num_blocks = M' // bytes_per_block", blocks, pool, Term("bytes_per_block")))
     return found

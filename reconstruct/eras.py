@@ -43,6 +43,8 @@ class Era(NamedTuple):
     """Whether a multimodal reservation may be taken from M before planning."""
     override_ignored: bool
     """Whether num_gpu_blocks_override is printed but not used (0.9.1 alone)."""
+    storable_per_stage: bool
+    """Whether the length check counts the blocks of one pipeline stage only (V0 0.8.0+)."""
     default_utilization: float
     usage_level: str
     """The level of the usage line: `none`, `DEBUG` or `INFO`."""
@@ -62,6 +64,7 @@ _V1: dict[str, tuple[tuple[str, object], ...]] = {
     "null_block": (("0.2.0", False), ("0.29.0", True)),
     "reservation": (("0.2.0", False), ("0.25.0", True)),
     "override_ignored": (("0.2.0", False), ("0.9.1", True), ("0.9.2", False)),
+    "storable_per_stage": (("0.2.0", False),),
     "default_utilization": (("0.2.0", 0.9), ("0.20.0", 0.92)),
     "usage_level": (("0.2.0", "none"), ("0.10.2", "INFO"), ("0.11.0", "DEBUG"), ("0.26.0", "INFO")),
     "total_level": (("0.2.0", "none"), ("0.10.2", "INFO"), ("0.11.0", "DEBUG"), ("0.26.0", "INFO")),
@@ -77,6 +80,7 @@ _V0: dict[str, tuple[tuple[str, object], ...]] = {
     "null_block": (("0.2.0", False),),
     "reservation": (("0.2.0", False),),
     "override_ignored": (("0.2.0", False),),
+    "storable_per_stage": (("0.2.0", False), ("0.8.0", True)),
     "default_utilization": (("0.2.0", 0.9),),
     "usage_level": (("0.2.0", "none"),),
     "total_level": (("0.2.0", "none"), ("0.6.4", "INFO")),

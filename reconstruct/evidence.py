@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconstruct.equations import SUGGESTION_BUFFER
+from parsers.startups import WORKER_TOKENS_KINDS, identity
+from reconstruct.equations import SUGGESTION_BUFFER, WORKER_COUNTS
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME
 from reconstruct.relations import Term
@@ -25,6 +26,9 @@ _RENAMED = {
     "override_num_blocks": "num_blocks",
 }
 """Printed names that state a quantity under another name."""
+
+OF_ONE_ENGINE = frozenset(("auto_fit", "need", "too_long"))
+"""What an engine says of its own pool, and what others quote it on."""
 
 _GRAPH_SWITCH = {"graph_charged", "graph_not_charged"}
 
@@ -58,23 +62,53 @@ def of_rank(statements: Iterable[Statement], rank: int) -> Iterator[Evidence]:
     yield Evidence(Term("suggestion_buffer", rank), Interval.exactly(SUGGESTION_BUFFER), "config")
 
 
-def of_engine(engine: EngineLog, *, alone: bool, by_worker: bool) -> Iterator[Evidence]:
+def of_engine(engine: EngineLog, era: Era, workers: int, *, alone: bool, by_worker: bool) -> Iterator[Evidence]:
     """Give what the engine's lines state.
 
     `alone` is whether this is the start-up's only engine: the front end's block count is a sum over engines. `by_worker`
-    is whether its token counts are each worker's own; then only the length they share is the engine's.
+    is whether its token counts are each worker's own; then only the length they share is the engine's. Where an era prints
+    a count for each of `workers` and some are not there, the smallest is only known not to exceed those that are.
     """
+    kinds = [s.kind for s in engine.statements]
     for statement in engine.statements:
-        if statement.kind == "override" and statement.text("computed_num_blocks") == "0":
-            continue  # the graph profiler's own minimal cache, not the user's override
+        if statement.kind == "override":
+            continue  # below: each worker may print its own
         if statement.kind == "front_end_blocks" and not alone:
             continue
+        if statement.kind in OF_ONE_ENGINE and not alone and identity(statement.record.speaker.name).dp is None:
+            continue  # the front end repeats what one of its engines died of
         if statement.kind == "max_model_len":
             continue  # before auto-fit; a setting, not what came of it
+        counts = statement.kind in WORKER_TOKENS_KINDS
+        partial = counts and era.tokens_per_worker and kinds.count(statement.kind) < workers
         for item in _of_statement(statement, None):
-            of_a_worker = by_worker and statement.kind in {"tokens", "concurrency", "blocks"}
-            if not (of_a_worker and item.term.name in {"kv_cache_tokens", "max_concurrency", "num_blocks"}):
+            if not counts or item.term.name not in WORKER_COUNTS:
                 yield item
+            elif not by_worker:
+                yield item._replace(interval=Interval(None, item.interval.high)) if partial else item
+
+
+def overrides(engine: EngineLog) -> list[Statement]:
+    """Give the lines of the user's override; the graph profiler's own, over a cache of 0 blocks, is none."""
+    return [s for s in engine.statements if s.kind == "override" and s.text("computed_num_blocks") != "0"]
+
+
+def of_overrides(engine: EngineLog, workers: int, era: Era) -> Iterator[Evidence]:
+    """Give the blocks asked for, and what would have fitted: every worker's own count where each printed one.
+
+    `workers` is how many there are; the engine's count is the smallest, which fewer lines bound only from above.
+    """
+    found = overrides(engine)
+    if not found:
+        return
+    lines = tuple(line for s in found for line in s.lines)
+    asked = [p for s in found for p in s.fields if p.name == "override_num_blocks"]
+    fitting = [int(implied(p).low or 0) for s in found for p in s.fields if p.name == "computed_num_blocks"]
+    if not era.override_ignored:
+        yield from (Evidence(Term("num_blocks"), implied(p), "printed", lines) for p in asked[:1])
+    least = min(fitting)
+    known = era.engine == "V0" or len(fitting) >= workers
+    yield Evidence(Term("computed_num_blocks"), Interval(least if known else None, least), "printed", lines)
 
 
 def graph_share(statements: Iterable[Statement], utilization: Interval, rank: int) -> Iterator[Evidence]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from parsers.record import Record
     from parsers.startups import StartUpLog
     from reconstruct.eras import Era
+    from reconstruct.geometry_ledger import GeometryLedger
     from reconstruct.releases import EngineVersion
 
 
@@ -57,6 +58,8 @@ class RankLedger(NamedTuple):
     """The ledger of one worker."""
 
     name: str
+    dp: int | None
+    """None where several engines ran and nothing tells whose worker this is."""
     pp: int | None
     tp: int | None
     node: str | None
@@ -104,3 +107,5 @@ class StartUpLedger(NamedTuple):
     conflicts: tuple[Conflict, ...]
     unread: tuple[Record, ...] = ()
     """Lines that look like memory and that no rule took."""
+    geometry: GeometryLedger | None = None
+    """What the model's own config added; None where none was looked for."""

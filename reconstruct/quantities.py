@@ -41,7 +41,7 @@ ENGINE = (
     QuantityKind("gpu_memory_utilization", "u", "1", "engine", "fraction of T asked for", Interval(0.0, None)),
     QuantityKind("kv_pool_memory", "M'", "B", "engine", "what the planner divided on the binding rank"),
     QuantityKind("block_size", "block_size", "tokens", "engine", "tokens in a block"),
-    QuantityKind("bytes_per_block", "bytes_per_block", "B", "engine", "the planner's divisor"),
+    QuantityKind("bytes_per_block", "bytes_per_block", "B", "engine", "the planner's divisor", Interval(1, None)),
     QuantityKind("num_blocks", "num_blocks", "blocks", "engine", "blocks in the pool", AT_LEAST_ZERO),
     QuantityKind("kv_cache_bytes", "KV", "B", "engine", "num_blocks x bytes_per_block", AT_LEAST_ZERO),
     QuantityKind("unused_kv_memory", "M'-KV", "B", "engine", "the remainder that fills no block"),
@@ -64,8 +64,9 @@ AUXILIARY = (
     QuantityKind("suggestion_buffer", "", "B", "rank", "the 150 MiB the suggestions leave free"),
     QuantityKind("checked_kv_cache_memory", "", "B", "engine", "the pool as the one-request check saw it"),
     QuantityKind("needed_kv_cache_memory", "", "B", "engine", "what one full-length request needs", AT_LEAST_ZERO),
-    QuantityKind("storable_tokens", "", "tokens", "engine", "blocks x block size", AT_LEAST_ZERO),
-    QuantityKind("computed_num_blocks", "", "blocks", "engine", "blocks before an override", AT_LEAST_ZERO),
+    QuantityKind("storable_tokens", "", "tokens", "engine", "what the length check compares", AT_LEAST_ZERO),
+    QuantityKind("block_tokens", "", "tokens", "engine", "blocks x block size", AT_LEAST_ZERO),
+    QuantityKind("computed_num_blocks", "", "blocks", "engine", "blocks before an override"),
     QuantityKind("blocks_per_request", "", "blocks", "engine", "blocks of one full-length request"),
 )
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.launch_settings import read
+from parsers.ranks import NAMELESS
 from reconstruct.cache_groups import cache_groups
 from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible
-from reconstruct.evidence import block_size, graph_share, of_engine, of_rank, of_settings
+from reconstruct.evidence import block_size, graph_share, of_engine, of_overrides, of_rank, of_settings, overrides
+from reconstruct.geometry import Geometry, Layout, NoGeometry, evidence_of, model_lines, planner_for, without_defaults
+from reconstruct.geometry_ledger import GeometryLedger
 from reconstruct.interval import ANYTHING, Interval
+from reconstruct.joining import Solved, engine_geometry, reasons, withdrawal
 from reconstruct.ledger import Account, Claim, Conflict, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger
 from reconstruct.missing import reason
 from reconstruct.outcome import outcome
 from reconstruct.quantities import BY_NAME, ENGINE, RANK
 from reconstruct.relations import Term
 from reconstruct.releases import index, narrow
-from reconstruct.solver import Evidence, Solution, solve
+from reconstruct.solver import Evidence, solve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from parsers.record import Record
     from parsers.startups import EngineLog, StartUpLog
     from reconstruct.eras import Era
+    from reconstruct.geometry import Geometries, Planner
     from reconstruct.releases import EngineVersion, Span
 
 V0_KINDS = frozenset(("engine_config_v0", "v0_budget", "v0_profile_064", "v0_terms", "cpu_blocks"))
@@ -58,6 +63,7 @@ class _Facts(NamedTuple):
     ranks: tuple[int, ...]
     pooled: tuple[int, ...]
     all_ranks: bool
+    world: int
     stages: int
     alone: bool
     ready: bool
@@ -86,11 +92,11 @@ def version_of(log: StartUpLog) -> EngineVersion:
 
 def _facts(engine: EngineLog, settings: Settings, *, alone: bool, ready: bool) -> _Facts:
     ranks = tuple(i for i, r in enumerate(engine.ranks) if r.name != "drafter")
-    pooled = tuple(i for i in ranks if engine.ranks[i].dp is not None)
+    pooled = tuple(i for i in ranks if engine.ranks[i].dp is not None and not engine.ranks[i].name.startswith(NAMELESS))
     tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
     world = (tp or 1) * (pp or 1)
     known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
-    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, pp or 1, alone, ready)
+    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, pp or 1, alone, ready)
 
 
 def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
@@ -121,7 +127,8 @@ def _evidence(
     engine = facts.engine
     found: list[Evidence] = []
     by_worker = any(s.kind in {"tokens", "concurrency", "blocks"} for r in engine.ranks for s in r.statements)
-    found += of_engine(engine, alone=facts.alone, by_worker=by_worker)
+    found += of_engine(engine, era, facts.world, alone=facts.alone, by_worker=by_worker)
+    found += of_overrides(engine, facts.world, era)
     for i, rank in enumerate(engine.ranks):
         found += of_rank(rank.statements, i)
     capacity_length = any(e.term.name == "max_model_len" for e in found)
@@ -129,7 +136,7 @@ def _evidence(
     utilization = _meeting(found, Term("gpu_memory_utilization"))
     for i in facts.ranks:
         found += graph_share(engine.ranks[i].statements, utilization, i)
-        found += _assumed(facts, i, era, span, settings)
+        found += _assumed(facts, log, i, era, span, settings)
     tokens = [int(e.interval.low) for e in found if e.term.name == "kv_cache_tokens" and e.interval.low is not None]
     found += block_size(
         engine, settings, engine_version_high=span.high, tokens=tokens if era.tokens in {"blocks", "groups"} else ()
@@ -137,14 +144,18 @@ def _evidence(
     for fact in given:
         where = facts.ranks if BY_NAME[fact.name].scope == "rank" else (None,)
         found += [Evidence(Term(fact.name, r), fact.interval, fact.origin, (), fact.note) for r in where]
-    del log
     return found
 
 
-def _assumed(facts: _Facts, rank: int, era: Era, span: Span, settings: Settings) -> list[Evidence]:
-    """Give the terms that a release does not have, or that its settings leave at nothing."""
+def _assumed(
+    facts: _Facts, log: StartUpLog, rank: int, era: Era, span: Span, settings: Settings
+) -> list[Evidence]:
+    """Give the terms that a release does not have, or that its settings leave at nothing.
+
+    One rank of a node speaks for its neighbours: where any rank has such a term, no other is taken to have none.
+    """
     found = []
-    kinds = {s.kind for s in facts.engine.ranks[rank].statements}
+    kinds = {s.kind for s in log.statements}
     zero = Interval.exactly(0)
     if _charged(facts.engine, era, settings) is False:
         found.append(Evidence(Term("cudagraph_memory_applied", rank), zero, "config"))
@@ -173,7 +184,6 @@ def _shape(
         kinds & {"available", "cpu_auto", "free_after", "graph_pool", "initial_free", "profile", "usage", "weights"}
     )
     refused = "free_below_requested" in kinds or "external_exceeds" in kinds
-    overrides = [s for s in engine.statements if s.kind == "override" and s.text("computed_num_blocks") != "0"]
     explicit = bool(kinds & {"cpu_explicit", "explicit_kv_memory", "startup_plan"})
     groups = cache_groups(
         log,
@@ -194,40 +204,74 @@ def _shape(
         started=started and not refused,
         charged=_charged(engine, era, settings),
         explicit_pool=explicit or settings.number("kv_cache_memory_bytes") is not None,
-        overridden=bool(overrides) or settings.number("num_gpu_blocks_override") is not None,
+        overridden=bool(overrides(engine)) or settings.number("num_gpu_blocks_override") is not None,
         cache_groups=groups,
         context_parallel=int(told[0]) if told and told[0] else settings.number("decode_context_parallel_size") or 1,
         workers_tokens=tuple(
             i for i, r in enumerate(engine.ranks) if any(s.kind in {"tokens", "blocks"} for s in r.statements)
         ),
-        charges_external=_may_be_external(kinds, span, settings),
+        all_workers=not any(r.name.startswith(NAMELESS) for r in engine.ranks),
+        charges_external=_may_be_external({s.kind for s in log.statements}, span, settings),
     )
 
 
-class _Solved(NamedTuple):
-    era: Era
-    span: Span
-    shape: Shape
-    solution: Solution
+class _Engine(NamedTuple):
+    """What is solved about one engine."""
 
+    facts: _Facts
+    log: StartUpLog
+    settings: Settings
+    given: Sequence[Given]
+    planner: Planner | NoGeometry
 
-def _solved(
-    facts: _Facts, log: StartUpLog, version: EngineVersion, settings: Settings, given: Sequence[Given]
-) -> list[_Solved]:
-    """Solve under every era that the log leaves open; eras that its figures contradict fall away."""
-    found = []
-    for era, span in possible(version.span, _engines_possible(log, version.span)):
-        evidence = _evidence(facts, log, era, span, settings, given)
-        shape = _shape(facts, log, era, span, settings, evidence)
+    def solved(self, era: Era, span: Span, *, joined: bool) -> Solved:
+        """Solve under one era, with the geometry's figures or without."""
+        facts, settings = self.facts, self.settings
+        evidence = _evidence(facts, self.log, era, span, settings, self.given)
+        shape = _shape(facts, self.log, era, span, settings, evidence)
+        planner = self.planner
+        layout = planner if isinstance(planner, NoGeometry) else planner.layout(era, span)
+        if joined and isinstance(layout, Layout) and not isinstance(planner, NoGeometry):
+            stages = {i: facts.engine.ranks[i].pp for i in facts.ranks}
+            evidence = without_defaults(evidence) if layout.block_size is not None else evidence
+            evidence += evidence_of(layout, era, stages, planner.geometry.origin, model_lines(settings))
+            shape = shape._replace(cache_groups=layout.groups, whole_length=layout.whole_length)
         relations = equations(era, shape)
         terms = {t for r in relations for t in r.terms} | {e.term for e in evidence}
         bounds = {t: BY_NAME[t.name].bound for t in terms if t.name in BY_NAME and BY_NAME[t.name].bound != ANYTHING}
-        found.append(_Solved(era, span, shape, solve(evidence, relations, bounds)))
-    fewest = min(len(s.solution.clashes) for s in found)
-    return [s for s in found if len(s.solution.clashes) == fewest]
+        return Solved(era, span, shape, solve(evidence, relations, bounds), layout)
 
 
-def _quantity(term: Term, solved: Sequence[_Solved]) -> Quantity | None:
+def _fewest_clashes(solved: Sequence[Solved]) -> list[Solved]:
+    """Leave out the eras that the figures contradict."""
+    fewest = min(len(s.solution.clashes) for s in solved)
+    return [s for s in solved if len(s.solution.clashes) == fewest]
+
+
+class _Joined(NamedTuple):
+    """One engine's solutions, one for each era left open, with the geometry's figures where these fit."""
+
+    kept: list[Solved]
+    base: Solved
+    """The first era's solution without them."""
+    withdrawn: Solved | None = None
+    """The first solution with them, where they contradict the log under every era."""
+
+
+def _joined(engine: _Engine, version: EngineVersion) -> _Joined:
+    """Solve under every era that the log leaves open; a geometry that only adds contradictions is taken out again."""
+    eras = possible(version.span, _engines_possible(engine.log, version.span))
+    kept = _fewest_clashes([engine.solved(era, span, joined=True) for era, span in eras])
+    if not any(isinstance(s.layout, Layout) for s in kept):
+        return _Joined(kept, kept[0])
+    base = engine.solved(kept[0].era, kept[0].span, joined=False)
+    if len(kept[0].solution.clashes) <= len(base.solution.clashes):
+        return _Joined(kept, base)
+    bare = _fewest_clashes([engine.solved(era, span, joined=False) for era, span in eras])
+    return _Joined(bare, base, kept[0])
+
+
+def _quantity(term: Term, solved: Sequence[Solved]) -> Quantity | None:
     interval: Interval | None = None
     for item in solved:
         value = item.solution.values.get(term, ANYTHING)
@@ -250,7 +294,7 @@ def _quantity(term: Term, solved: Sequence[_Solved]) -> Quantity | None:
     return Quantity(term.name, interval, unit, "derived", first.lines(term), inputs, equation)
 
 
-def _account(names: Iterable[str], rank: int | None, solved: Sequence[_Solved]) -> Account:
+def _account(names: Iterable[str], rank: int | None, solved: Sequence[Solved]) -> Account:
     quantities: dict[str, Quantity] = {}
     missing: dict[str, Missing] = {}
     for name in names:
@@ -262,7 +306,7 @@ def _account(names: Iterable[str], rank: int | None, solved: Sequence[_Solved]) 
     return Account(quantities, missing)
 
 
-def _binding(facts: _Facts, ranks: Sequence[RankLedger], solved: Sequence[_Solved]) -> str | None:
+def _binding(facts: _Facts, ranks: Sequence[RankLedger], solved: Sequence[Solved]) -> str | None:
     """Give the rank with the fewest blocks: the only one, or the one whose pool is surely the smallest."""
     own = [(ranks[i], solved[0].solution.values.get(Term("rank_pool_memory", i), ANYTHING)) for i in facts.ranks]
     if len(own) == 1 and facts.all_ranks:
@@ -273,7 +317,7 @@ def _binding(facts: _Facts, ranks: Sequence[RankLedger], solved: Sequence[_Solve
     return min(bounded, key=lambda item: (item[1].high or 0, item[1].low or 0))[0].name
 
 
-def _residual(facts: _Facts, solved: Sequence[_Solved]) -> Interval | None:
+def _residual(facts: _Facts, solved: Sequence[Solved]) -> Interval | None:
     """Give M - (R - C - H - G) of the first rank from the claims alone, before the equation narrowed them."""
     from reconstruct.solver import agreed
 
@@ -289,7 +333,7 @@ def _residual(facts: _Facts, solved: Sequence[_Solved]) -> Interval | None:
     return None
 
 
-def _conflicts(solved: Sequence[_Solved]) -> list[Conflict]:
+def _conflicts(solved: Sequence[Solved]) -> list[Conflict]:
     found = []
     for clash in solved[0].solution.clashes:
         claims = tuple(Claim(c.interval, c.origin, c.lines) for c in clash.claims)
@@ -297,33 +341,71 @@ def _conflicts(solved: Sequence[_Solved]) -> list[Conflict]:
     return found
 
 
-def _engine_ledger(solved: Sequence[_Solved], facts: _Facts) -> EngineLedger:
+def _engine_ledger(solved: Sequence[Solved], facts: _Facts) -> EngineLedger:
     ranks = []
     per_rank = ("bytes_per_block", "num_blocks", "kv_cache_tokens", "max_concurrency")
     for i, log in enumerate(facts.engine.ranks):
         names = [k.name for k in RANK] + list(per_rank) if log.name != "drafter" else ["model_memory"]
-        ranks.append(RankLedger(log.name, log.pp, log.tp, log.node, _account(names, i, solved)))
+        ranks.append(RankLedger(log.name, log.dp, log.pp, log.tp, log.node, _account(names, i, solved)))
     capacity = _account([k.name for k in ENGINE], None, solved)
     return EngineLedger(
         facts.engine.dp, tuple(ranks), capacity, _binding(facts, ranks, solved), _residual(facts, solved)
     )
 
 
-def rebuild(log: StartUpLog, unread: Sequence[Record] = (), given: Sequence[Given] = ()) -> StartUpLedger:
+def _geometry_ledger(geometry: Geometry | NoGeometry, engines: Sequence[_Engine], found: Sequence[_Joined]) -> GeometryLedger:
+    """Give what the geometry came to, engine by engine."""
+    verdicts = []
+    for engine, joined in zip(engines, found, strict=True):
+        first = joined.withdrawn or joined.kept[0]
+        verdicts.append(
+            engine_geometry(engine.facts.engine.dp, engine.planner, first, joined.kept[0].solution, joined.base, engine.settings)
+        )
+    if isinstance(geometry, NoGeometry):
+        return GeometryLedger("none", "", "", "", geometry.reason, tuple(verdicts))
+    planners = [e.planner for e in engines if isinstance(e.planner, NoGeometry)]
+    missing = reasons([*planners, *(s.layout for j in found for s in j.kept if not planners)])
+    withdrawn = any(j.withdrawn for j in found)
+    used = any(isinstance(s.layout, Layout) for j in found for s in j.kept)
+    status = "withdrawn" if withdrawn else "used" if used else "none"
+    return GeometryLedger(status, geometry.model, geometry.source, geometry.place, missing, tuple(verdicts))
+
+
+def rebuild(
+    log: StartUpLog,
+    unread: Sequence[Record] = (),
+    given: Sequence[Given] = (),
+    geometries: Geometries | None = None,
+) -> StartUpLedger:
     """Rebuild the ledger of one start-up.
 
     Every figure is the narrowest interval that the printed lines, the settings and `given` facts allow under each era
-    that the log leaves open.
+    that the log leaves open. `geometries` adds what the model's config says of its cache, where one is found: without
+    it, or where its figures contradict the log, the log speaks alone.
     """
     settings = read(log)
     version = version_of(log)
     result = outcome(log)
-    engines, conflicts = [], []
-    eras: dict[Era, None] = {}
-    for engine in log.engines:
-        facts = _facts(engine, settings, alone=len(log.engines) == 1, ready=result == "ready")
-        solved = _solved(facts, log, version, settings, given)
-        eras.update({s.era: None for s in solved})
-        engines.append(_engine_ledger(solved, facts))
-        conflicts += _conflicts(solved)
-    return StartUpLedger(log, version, tuple(eras), result, settings, tuple(engines), tuple(conflicts), tuple(unread))
+    card = next((g.note for g in given if g.origin == "catalogue" and g.note), None)
+    geometry = geometries.of(settings.text("model")) if geometries else NoGeometry("none was asked for")
+    planner = planner_for(geometry, log, settings, version, card)
+    engines = [
+        _Engine(_facts(e, settings, alone=len(log.engines) == 1, ready=result == "ready"), log, settings, given, planner)
+        for e in log.engines
+    ]
+    found = [_joined(engine, version) for engine in engines]
+    conflicts = [c for joined in found for c in _conflicts(joined.kept)]
+    for engine, joined in zip(engines, found, strict=True):
+        if joined.withdrawn and isinstance(geometry, Geometry):
+            conflicts.append(withdrawal(engine.facts.engine.dp, joined.withdrawn, joined.base, geometry.origin))
+    return StartUpLedger(
+        log,
+        version,
+        tuple(dict.fromkeys(s.era for joined in found for s in joined.kept)),
+        result,
+        settings,
+        tuple(_engine_ledger(j.kept, e.facts) for e, j in zip(engines, found, strict=True)),
+        tuple(conflicts),
+        tuple(unread),
+        _geometry_ledger(geometry, engines, found) if geometries else None,
+    )

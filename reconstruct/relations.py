@@ -183,11 +183,11 @@ class FloorDivision(NamedTuple):
         count, pool, divisor = (box.get(t, ANYTHING) for t in self.terms)
         if pool.high is not None and pool.high < 0:
             return
-        if pool.high is not None and divisor.low:
+        if pool.high is not None and divisor.low is not None and divisor.low > 1:  # 1 is no more than its sign
             yield self.quotient, Interval(None, int(pool.high) // int(divisor.low))
         if pool.high is not None and count.low:
             yield self.divisor, Interval(None, int(pool.high) // int(count.low))
-        if count.low is not None and divisor.low is not None:
+        if count.low and divisor.low is not None:  # a count of 0 may come of a pool below 0
             yield self.pool, Interval(int(count.low) * int(divisor.low), None)
         if not self.whole_pool:
             return

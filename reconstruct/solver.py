@@ -16,6 +16,10 @@ MAX_STEPS = 20_000
 """Contractions before propagation stops; stopping early leaves intervals wider, never wrong."""
 
 
+BEYOND = 1 << 62
+"""No count of bytes, blocks or tokens comes near."""
+
+
 class Evidence(NamedTuple):
     """One claim about one unknown."""
 
@@ -122,7 +126,7 @@ def solve(evidence: Iterable[Evidence], relations: Sequence[Relation], bounds: d
             after = before.meet(allowed)
             if after == before:
                 continue
-            if after is None:
+            if after is None or _runs_away(after):
                 retired.add(i)  # a relation that the evidence contradicts narrows nothing any more
                 clashes.append(_relation_clash(relation, term, box, claims))
                 break
@@ -138,6 +142,11 @@ def solve(evidence: Iterable[Evidence], relations: Sequence[Relation], bounds: d
                     queue.append(j)
     steps = {t: tuple(dict.fromkeys(ends[t] for ends in (lows, highs) if t in ends)) for t in {*lows, *highs}}
     return Solution(box, {t: tuple(c) for t, c in claims.items()}, steps, tuple(clashes))
+
+
+def _runs_away(interval: Interval) -> bool:
+    """Whether an end has left all sense: contradictory relations can push an unbounded quantity on for ever."""
+    return any(end is not None and not -BEYOND < end < BEYOND for end in interval)
 
 
 def _relation_clash(

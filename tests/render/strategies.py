@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
@@ -174,6 +175,20 @@ def _capacity_options(draw: st.DrawFn, version: str, engine: str, hybrid: bool, 
     return options
 
 
+def _alike(drawn: tuple[Rank, ...]) -> tuple[Rank, ...]:
+    """Weights are held outside for all ranks of a launch or for none."""
+    if all(rank.external_weight_memory for rank in drawn):
+        return drawn
+    return tuple(
+        dataclasses.replace(
+            rank,
+            external_weight_memory=0,
+            initial_free_memory=rank.initial_free_memory + rank.external_weight_memory,
+        )
+        for rank in drawn
+    )
+
+
 @st.composite
 def truths(
     draw: st.DrawFn,
@@ -201,7 +216,7 @@ def truths(
     return Truth(
         version=version,
         engine=engine,
-        ranks=tuple(draw(ranks(version, total, u, size)) for size in per_rank),
+        ranks=_alike(tuple(draw(ranks(version, total, u, size)) for size in per_rank)),
         gpu_memory_utilization=u,
         model=shape.model,
         architecture=shape.architecture,
