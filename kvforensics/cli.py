@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvforensics import change_commands
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 
@@ -182,6 +183,9 @@ def lines(
     except UsageFault as error:
         _complain(error)
         raise typer.Exit(ExitCode.USAGE) from None
+
+
+change_commands.register(app, _out, _complain)
 
 
 def main() -> None:

@@ -110,6 +110,10 @@ class Effect(NamedTuple):
         return found.after if found else ANYTHING
 
 
+class UnknownRelease(ValueError):
+    """A release that is no version number; the message shows one."""
+
+
 class NothingToChange(ValueError):
     """The start-up has no engine whose ledger could change; the message says why."""
 
@@ -162,7 +166,7 @@ def effect(
     config: the model's config.json; without it the catalogue's, where it names the model. card: a card's name, where
     the log tells none; it decides the modelled terms alone.
 
-    Raises NothingToChange, and ValueError for a release that is no version number.
+    Raises NothingToChange, and UnknownRelease for a release that is no version number.
     """
     from reconstruct.whatif import predicted_effect
 

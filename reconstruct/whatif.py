@@ -8,6 +8,7 @@ from reconstruct.change import Effect, tightest
 from reconstruct.ledger import Account
 from reconstruct.planner import catalogue
 from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
+from reconstruct.predict.sizes import full_config
 from reconstruct.whatif_checks import checks_of, outcome_of
 from reconstruct.whatif_geometry import geometry_of
 from reconstruct.whatif_model import changed_launch, launch_of, model_of
@@ -46,7 +47,7 @@ def predicted_effect(
     then, notes = afterwards(now, change)
     name = startup.settings.text("model")
     if config is None and name:
-        config = catalogue.find(name)
+        config = full_config(name) or catalogue.find(name)
     found = _modelled(startup, engine, config, card, change, now, then)
     ranks = _stages(engine)
     stages = [
@@ -71,7 +72,7 @@ def predicted_effect(
         terms=stages[shown] + pool.rows,
         checks=checks,
         outcome=outcome_of(checks),
-        notes=notes + found.notes + _risks(change),
+        notes=notes + found.notes + _risks(change) + _bands(found.model),
         left_out=tuple(dict.fromkeys([*left, *pool.left_out])),
     )
 
@@ -145,6 +146,11 @@ def _needs_model(change: Change, now: Setup, then: Setup) -> bool:
 def _fits(engine: EngineLedger, geometry: Geometry) -> bool:
     told = engine.capacity.interval("bytes_per_block")
     return any(told.contains(size) for size in geometry.per_block)
+
+
+def _bands(model: Model | str) -> tuple[str, ...]:
+    """Say what makes the model's bands wide, or leaves a term out of it."""
+    return () if isinstance(model, str) else model.reasons
 
 
 def _risks(change: Change) -> tuple[str, ...]:

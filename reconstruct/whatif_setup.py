@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconstruct.change import UnknownRelease
 from reconstruct.eras import FIRST_V1, LAST_V0, era
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import NEWER_THAN_KNOWN, RELEASES, Span, index, narrow
@@ -109,7 +110,7 @@ def _charged(startup: StartUpLedger, settings: Settings) -> bool | None:
 def afterwards(now: Setup, change: Change) -> tuple[Setup, tuple[str, ...]]:
     """Give the setup after a change, and what an upgrade brings along unasked.
 
-    Raises ValueError for a release that is no version number.
+    Raises UnknownRelease for a release that is no version number.
     """
     notes: list[str] = []
     then = now
@@ -150,7 +151,7 @@ def _charges_then(now: Setup, then: Setup, change: Change, *, eager: bool, switc
 def _upgraded(now: Setup, wanted: str) -> tuple[Setup, list[str]]:
     version = narrow(wanted, ())
     if version.span.low != version.span.high:
-        raise ValueError(f"{wanted} is no release number of vLLM; write one such as {RELEASES[-1]}")
+        raise UnknownRelease(f"{wanted} is no release number of vLLM; write one such as {RELEASES[-1]}")
     place = version.span.low
     known = {e.engine for e in now.eras}
     engine = "V1" if place > LAST_V0 or (place >= V1_BY_DEFAULT and now.span.high < V1_BY_DEFAULT) else min(known)

@@ -1,0 +1,58 @@
+"""Documents as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvforensics.report.sheet import Sheet
+from kvforensics.report.whatif_document import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvforensics.report.look import Look
+    from kvforensics.report.whatif_document import Document
+
+STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
+WORDS_FROM = 110
+"""The width from which columns of words stand beside the figures; below it those without a head are dropped."""
+
+
+def render(documents: Sequence[Document], look: Look, *, colour: bool) -> str:
+    """Give documents as text of `look.width` columns, ANSI-coloured if `colour`."""
+    sheet = Sheet(look, colour=colour)
+    for i, document in enumerate(documents):
+        if i:
+            sheet.print("", "")
+        _document(sheet, document)
+    return sheet.finished()
+
+
+def _document(sheet: Sheet, document: Document) -> None:
+    sheet.print(sheet.text(document.headline, STYLES[document.mood]))
+    rows = [(sheet.text(label, "dim"), sheet.text(text)) for label, text in document.facts]
+    sheet.print(sheet.grid(rows, ("", ""), unbroken=(0,)))
+    for block in document.blocks:
+        if isinstance(block, Grid):
+            _grid(sheet, block)
+        else:
+            sheet.listing(block.title, block.lines)
+    for note in document.notes:
+        sheet.print("", sheet.text(note, "dim"))
+
+
+def _grid(sheet: Sheet, grid: Grid) -> None:
+    kept = [i for i in range(len(grid.heads)) if sheet.width >= WORDS_FROM or not _spare(grid, i)]
+    rows = [[sheet.text(row[i]) for i in kept] for row in grid.rows]
+    heads = [grid.heads[i] for i in kept]
+    unbroken = [place for place, i in enumerate(kept) if i == 0 and not _long(grid)]
+    sheet.print("", sheet.text(grid.title, "bold"), sheet.grid(rows, heads, right=grid.right, unbroken=unbroken))
+
+
+def _spare(grid: Grid, place: int) -> bool:
+    """Whether a column may go where room is short: a second one without a head, and the reasons."""
+    return (place == 1 and not grid.heads[1]) or grid.heads[place] == "why"
+
+
+def _long(grid: Grid) -> bool:
+    return any(len(row[0]) > 24 for row in grid.rows)
