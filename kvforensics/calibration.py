@@ -11,8 +11,9 @@ from kvforensics.planning import NoConfig, config_of
 from parsers.source import BinaryInput, UnreadableInput
 from reconstruct.planner.errors import BadSetting, Unsupported
 from reconstruct.predict.ledger import predict
+from reconstruct.predict.non_torch import kind_of as launch_kind
 from reconstruct.predict.observed import UntoldCard, observed, scenario_of, tells_settings
-from reconstruct.predict.refit import Sample, graph_parts, refit
+from reconstruct.predict.refit import Sample, graph_parts, left_out, refit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,10 @@ class Row(NamedTuple):
     predicted: Interval
     expected: int
     measured: Interval
+    ranks: str = ""
+    """How the launch is spread: `TP2`, `PP2`, or nothing for one card."""
+    launch: str = ""
+    """The row of the non-torch table that it falls under."""
 
     @property
     def inside(self) -> bool:
@@ -51,15 +56,20 @@ class Row(NamedTuple):
     @property
     def error(self) -> float:
         """How far the likeliest value lies from the nearest value that the log allows, as a share of it."""
-        low, high = float(self.measured.low or 0), float(self.measured.high or 0)
-        miss = self.expected - high if self.expected > high else self.expected - low if self.expected < low else 0.0
-        return miss / max(abs(low + high) / 2, 1.0)
+        return error_of(self.expected, self.measured)
 
     @property
     def width(self) -> float:
         """Half the band as a share of what was measured."""
         span = float(self.predicted.high or 0) - float(self.predicted.low or 0)
         return span / 2 / max(abs(float(self.measured.low or 0) + float(self.measured.high or 0)) / 2, 1.0)
+
+
+def error_of(expected: int, measured: Interval) -> float:
+    """Give how far a value lies from the nearest one that a log allows, as a share of what it states."""
+    low, high = float(measured.low or 0), float(measured.high or 0)
+    miss = expected - high if expected > high else expected - low if expected < low else 0.0
+    return miss / max(abs(low + high) / 2, 1.0)
 
 
 class Skipped(NamedTuple):
@@ -70,9 +80,13 @@ class Skipped(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """All rows, the constants refitted, and the logs without any."""
+    """All rows, the constants refitted, and the logs without any.
+
+    left_out: M once more with N as the other models' logs alone have it; the other terms of M are not fitted.
+    """
 
     rows: tuple[Row, ...]
+    left_out: tuple[Row, ...]
     refits: tuple[Refit, ...]
     skipped: tuple[Skipped, ...]
 
@@ -120,7 +134,20 @@ def calibrate(paths: Sequence[Path], card: str | None, configs: Path | None) -> 
             samples += own
             if not found:
                 skipped.append(Skipped(path.name, "the log states no term with both ends"))
-    return Calibration(tuple(rows), tuple(refit(samples)), tuple(skipped))
+    return Calibration(tuple(rows), tuple(_left_out(rows, samples)), tuple(refit(samples)), tuple(skipped))
+
+
+def _left_out(rows: Sequence[Row], samples: Sequence[Sample]) -> list[Row]:
+    """Give the rows of M with N taken from other models."""
+    found = []
+    for i, row in enumerate(rows):
+        if row.term != "available_kv_cache_memory":
+            continue
+        others = [r for r in rows[:i] if (r.log, r.rank, r.term) == (row.log, row.rank, "non_torch_increase")]
+        value = left_out(samples, row.model, row.launch) if others else None
+        if value is not None:
+            found.append(row._replace(expected=row.expected + others[-1].expected - value))
+    return found
 
 
 def compared(
@@ -180,6 +207,7 @@ def _paired(log: str, model: str, prediction: Prediction, own: Observed) -> list
     account, expected = engine.ranks[own.stage].account, prediction.expected[own.stage]
     found = []
     release, kind = prediction.scenario.launch.engine_version, kind_of(prediction)
+    launch, ranks = launch_kind(prediction.subjects[own.stage]), _ranks(prediction)
     for term, measured in own.terms.items():
         quantity = account.get(term) or engine.capacity.get(term)
         if quantity is None or quantity.interval.low is None or quantity.interval.high is None:
@@ -187,8 +215,14 @@ def _paired(log: str, model: str, prediction: Prediction, own: Observed) -> list
         likely = expected.get(term)
         if likely is None:
             likely = _scaled(quantity.interval, prediction, own.stage)
-        found.append(Row(log, model, release, kind, own.rank, term, quantity.interval, likely, measured))
+        found.append(Row(log, model, release, kind, own.rank, term, quantity.interval, likely, measured, ranks, launch))
     return found
+
+
+def _ranks(prediction: Prediction) -> str:
+    launch = prediction.scenario.launch
+    sizes = (("TP", launch.tensor_parallel_size), ("PP", launch.pipeline_parallel_size))
+    return " ".join(f"{name}{size}" for name, size in sizes if size > 1)
 
 
 def _scaled(interval: Interval, prediction: Prediction, stage: int) -> int:

@@ -86,19 +86,19 @@ def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[E
         logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs, or folders of them.")],
         gpu: Annotated[str | None, typer.Option(help="The card of logs that name none.")] = None,
         configs: Annotated[Path | None, typer.Option(help="A folder of configs, named org--model.json.")] = None,
+        form: Annotated[str, typer.Option("--format", help="table or markdown.")] = "table",
         width: Annotated[int | None, typer.Option(min=40, max=400)] = None,
         ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
     ) -> None:
         """Hold predictions against logs: predicted, measured, error of each term, and the constants refitted."""
 
         def ask() -> str:
-            from kvforensics.calibration import calibrate, summary
+            from kvforensics.calibration import calibrate
             from kvforensics.report.plan_table import render_calibration
 
+            _check_form(form, ("table", "markdown"))
             found = calibrate(logs, gpu, configs)
-            return render_calibration(
-                found, [*summary(found.rows), *summary(found.rows, by_kind=True)], Look(width, ascii_only)
-            )
+            return render_calibration(found, Look(width, ascii_only), markdown=form == "markdown")
 
         raise typer.Exit(_answer(ask, out, complain))
 
@@ -139,8 +139,7 @@ def _stated(request: Request, total: str | None, used: str | None, cache: str | 
 def _planned(request: Request, scan: list[str], form: str, look: Look) -> str:
     from kvforensics import planning
 
-    if form not in PLAN_FORMATS:
-        raise UsageFault(f"--format {form}: choose one of {', '.join(PLAN_FORMATS)}")
+    _check_form(form, PLAN_FORMATS)
     if form == "json":
         from kvforensics.report import plan_json
 
@@ -152,3 +151,8 @@ def _planned(request: Request, scan: list[str], form: str, look: Look) -> str:
     if scan:
         return plan_table.render_scan(planning.scanned(request, scan), look)
     return plan_table.render(planning.plan(request), look)
+
+
+def _check_form(form: str, choices: tuple[str, ...]) -> None:
+    if form not in choices:
+        raise UsageFault(f"--format {form}: choose one of {', '.join(choices)}")

@@ -15,7 +15,7 @@ from reconstruct.rounding import GIB
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvforensics.calibration import Calibration, Error
+    from kvforensics.calibration import Calibration
     from kvforensics.planning import Plan, ScanRow
     from kvforensics.report.look import Look
     from reconstruct.ledger import EngineLedger, Quantity
@@ -30,6 +30,9 @@ LINES = (
     ("available_kv_cache_memory", "=", "for the KV cache"), ("cudagraph_memory_estimate", "", "graphs, estimated"),
     ("cudagraph_memory_actual", "", "graphs, at capture"),
 )  # fmt: skip
+ERROR_HEADS = ("models", "term", "figures", "median", "largest", "in band", "half band")
+REFIT_HEADS = ("constant", "shipped", "these logs", "unit", "points", "outliers", "left out: median", "largest")
+FIGURE_HEADS = ("start", "vLLM", "term", "low", "high", "likely", "measured", "error", "")
 CAPACITY = ("block_size", "bytes_per_block", "num_blocks", "kv_cache_tokens", "max_model_len", "max_concurrency")
 
 
@@ -74,30 +77,65 @@ def render_scan(rows: Sequence[ScanRow], look: Look) -> str:
     return _finished(aligned(heads, cells) + "\n", look)
 
 
-def render_calibration(found: Calibration, errors: Sequence[Error], look: Look) -> str:
-    """Give predicted, measured and error of every term, the errors by kind, and the constants refitted."""
-    rows = [
-        [r.log[:38], r.term, _size(r.term, r.predicted.low), _size(r.term, r.predicted.high), _size(r.term, r.expected),
-         _size(r.term, (float(r.measured.low or 0) + float(r.measured.high or 0)) / 2), f"{100 * r.error:+.2f}%",
-         "" if r.inside else "outside"]
-        for r in found.rows
-    ]  # fmt: skip
-    blocks = [aligned(["log", "term", "low", "high", "likely", "measured", "error", ""], rows)]
-    summed = [
+def render_calibration(found: Calibration, look: Look, *, markdown: bool = False) -> str:
+    """Give the errors by term and kind, the constants refitted, and predicted and measured for every figure.
+
+    Markdown names models and not logs, whose names tell a reader nothing.
+    """
+    table = marked if markdown else aligned
+    blocks = [
+        _titled("Errors by term", table(ERROR_HEADS, _errors(found)), markdown=markdown),
+        _titled("Constants", table(REFIT_HEADS, _refits(found)), markdown=markdown),
+        _titled(
+            "Every figure, bytes in GiB", table(FIGURE_HEADS, _figures(found, markdown=markdown)), markdown=markdown
+        ),
+    ]
+    if not markdown:
+        blocks.append("\n".join(_wrapped(f"not compared: {s.log}: {s.reason}", look, "  ") for s in found.skipped))
+    return _finished("\n\n".join(block for block in blocks if block) + "\n", look)
+
+
+def _titled(title: str, table: str, *, markdown: bool) -> str:
+    return f"## {title}\n\n{table}" if markdown else f"{title}\n{table}"
+
+
+def _errors(found: Calibration) -> list[list[str]]:
+    """One line for each term of each kind of model, over all, and M with N from other models."""
+    from kvforensics.calibration import summary
+
+    listed = [*summary(found.rows), *summary(found.rows, by_kind=True)]
+    listed += [e._replace(term="M, model left out") for e in summary(found.left_out)]
+    return [
         [e.kind or "all", e.term, str(e.figures), f"{100 * e.median:.2f}%", f"{100 * e.largest:.2f}%",
          f"{e.inside} of {e.figures}", f"{100 * e.width:.1f}%"]
-        for e in errors
+        for e in listed
     ]  # fmt: skip
-    blocks.append(aligned(["models", "term", "figures", "median", "largest", "in band", "half band"], summed))
-    refits = [
+
+
+def _refits(found: Calibration) -> list[list[str]]:
+    return [
         [f.name, f"{f.shipped:.3f}", f"{f.fitted:.3f}", f.unit, str(f.points), str(f.outliers),
          f"{f.left_out_median:.3f}", f"{f.left_out_largest:.3f}"]
         for f in found.refits
     ]  # fmt: skip
-    heads = ["constant", "shipped", "these logs", "unit", "points", "outliers", "left out: median", "largest"]
-    blocks.append(aligned(heads, refits))
-    blocks += ["\n".join(_wrapped(f"not compared: {s.log}: {s.reason}", look, "  ") for s in found.skipped)]
-    return _finished("\n\n".join(block for block in blocks if block) + "\n", look)
+
+
+def _figures(found: Calibration, *, markdown: bool) -> list[list[str]]:
+    rows = []
+    for r in found.rows:
+        cached = next((part for part in r.model.split("/") if part.startswith("models--")), None)
+        model = cached.removeprefix("models--").replace("--", "/", 1) if cached else r.model
+        name = f"{model} {r.ranks}".strip() if markdown else f"{r.log[:38]} {r.rank}"
+        middle = (float(r.measured.low or 0) + float(r.measured.high or 0)) / 2
+        sizes = [_size(r.term, value) for value in (r.predicted.low, r.predicted.high, r.expected, middle)]
+        rows.append([name, r.release, r.term, *sizes, f"{100 * r.error:+.2f}%", "" if r.inside else "outside"])
+    return list(map(list, dict.fromkeys(map(tuple, rows)))) if markdown else rows
+
+
+def marked(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Give rows as a Markdown table."""
+    lines = [list(heads), ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -107,7 +107,7 @@ def _request(capacity: Capacity) -> Check:
 
 def _capture(stage: StageTerms) -> Check:
     """Tell what is free when graphs are captured: outside the budget, the headroom, and what was set aside for them."""
-    left = stage.spare.plus(stage.account.interval("transient_peak_headroom"))
+    left = stage.spare.interval.plus(stage.account.interval("transient_peak_headroom"))
     return Check("graph capture", _judge(left), f"free after capture: {_text(left)}")
 
 
@@ -115,8 +115,8 @@ def _warm_up(stage: StageTerms) -> Check:
     """Judge the sampler's warm-up after the capture, which needs the peak once more.
 
     Source: 0.8.0 on, v1/worker/gpu_worker.py compile_or_warm_up_model. The allocator's cache covers part of it, so a
-    lack is no sure failure.
+    likely lack is no sure failure, and an unlikely one no doubt.
     """
-    verdict = _judge(stage.spare)
-    detail = f"free beyond a full-size batch: {_text(stage.spare)}"
-    return Check("a full-size batch", UNSURE if verdict == FAILS else verdict, detail)
+    verdict = PASSES if stage.spare.likely >= 0 else UNSURE
+    detail = f"free beyond a full-size batch: {_text(stage.spare.interval)}"
+    return Check("a full-size batch", verdict, detail)

@@ -74,5 +74,6 @@ def baseline_use(subject: Subject) -> NonTorch:
         kind = "experts"
     row, reasons = _row(f"baseline.{kind}", subject)
     others = subject.scenario.other_use
-    interval = Interval(int(row.low * GIB) + others, int(row.high * GIB) + others)
+    groups = GIB // 2 if subject.scenario.launch.decode_context_parallel_size > 1 else 0  # one more communicator
+    interval = Interval(int(row.low * GIB) + others, int(row.high * GIB) + groups + others)
     return NonTorch(interval, int(row.value * GIB) + others, row, reasons)

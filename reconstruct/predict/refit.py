@@ -126,6 +126,12 @@ def _fitted(names: tuple[str, ...], points: Sequence[Point]) -> list[Refit]:
     ]  # fmt: skip
 
 
+def left_out(samples: Iterable[Sample], model: str, kind: str) -> int | None:
+    """Give N, in bytes, as the other models' launches of this kind alone would have it; None where there are none."""
+    own = [s for s in samples if s.model != model and kind_of(s.subject) == kind and "non_torch_increase" in s.terms]
+    return round(median(_centre(s.terms["non_torch_increase"]) for s in own)) if own else None
+
+
 def _medians(name: str, term: str, samples: Iterable[Sample]) -> list[Refit]:
     """Give a table's rows: the median of each kind of launch, and how far it is from models that it has not seen."""
     groups: dict[str, dict[str, list[float]]] = {}

@@ -82,7 +82,7 @@ def shape_of(config: Mapping[str, object]) -> Shape:
         experts=experts,
         experts_per_token=_first(view, ("num_experts_per_tok", "experts_per_token")) or 0,
         expert_intermediate=_expert_intermediate(view, trait),
-        multimodal=(view.nested and "vision_config" in config) or "audio_config" in config,
+        multimodal=any(config.get(name) is not None for name in ("vision_config", "audio_config")),
     )
 
 
@@ -91,6 +91,8 @@ def _intermediate(view: View, trait: Trait, hidden: int) -> int:
     value = _first(view, names)
     if value is not None:
         return value
+    if trait.experts and (inner := _expert_intermediate(view, trait)):
+        return inner  # no layer is dense
     if trait.positions is not None:
         return 4 * hidden  # GPT-2's class default: n_inner is null
     raise Unsupported("the config states no intermediate_size; the feed-forward weights need it")

@@ -30,7 +30,7 @@ class StageTerms(NamedTuple):
     account: Account
     expected: dict[str, int]
     available: Interval
-    spare: Interval
+    spare: Term
     reasons: tuple[str, ...]
 
 
@@ -108,8 +108,10 @@ def stage_terms(subject: Subject, weights: Weights) -> StageTerms:
         "available_kv_cache_memory", budget.minus(consumed).minus(headroom).minus(applied), "modelled",
         ("requested_memory", "total_consumed", "transient_peak_headroom", "cudagraph_memory_applied"), "M = R - C - H - G",
     )  # fmt: skip
-    beyond = _beyond_budget(total.interval, baseline.interval, free.interval, subject)
-    spare = beyond.plus(applied.interval).minus(actual.interval)
+    beyond = Term(
+        _beyond_budget(total.interval, baseline.interval, free.interval, subject), free.likely - budget.likely
+    )
+    spare = beyond.plus(applied).minus(actual)
     reasons = weights.reasons + peak.reasons + other.reasons + graphs.reasons
     account = Account(ledger.quantities, _missing(subject))
     return StageTerms(account, ledger.expected, available.interval, spare, reasons)
