@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvforensics.findings import examine
 from parsers.log import read_log
+from reconstruct.geometry import Geometries
 from reconstruct.rebuild import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -41,18 +43,24 @@ class Report(NamedTuple):
         return to_frame(self)
 
 
-def explain(source: Input, given: Sequence[Given] = ()) -> Report:
+def explain(
+    source: Input, given: Sequence[Given] = (), config: Path | None = None, *, fetch: bool = False
+) -> Report:
     """Rebuild the ledgers of every start-up in a log.
 
     `source` is a path, `-` for standard input, bytes, or an iterable of lines; `given` are facts the user adds.
+    `config` is the model's config.json or its folder; without it the geometry is looked up under the very id that the
+    log names: in the local Hugging Face cache, in the shipped catalogue, with `fetch` on the hub.
 
-    Raises UnreadableInput (cannot be opened), BinaryInput (no text) and NothingToExplain (no start-up of vLLM in it).
+    Raises UnreadableInput (cannot be opened), BinaryInput (no text), NothingToExplain (no start-up of vLLM in it) and
+    UnreadableConfig (`config` is no config).
     """
     log = read_log(source)
     if not log.startups:
         raise NothingToExplain(_why_nothing(log.name, log.lines, log.foreign))
     unread = [[r for r in log.unread if s.first_line <= r.line <= s.last_line] for s in log.startups]
-    ledgers = tuple(rebuild(s, u, given) for s, u in zip(log.startups, unread, strict=True))
+    geometries = Geometries(config, fetch=fetch)
+    ledgers = tuple(rebuild(s, u, given, geometries) for s, u in zip(log.startups, unread, strict=True))
     return Report(log.name, log.lines, ledgers, log.damage, examine(ledgers))
 
 

@@ -181,27 +181,30 @@ class Planner:
             return
         seen.add(built.stages)
         for settled in _open_launches(built, self.stated):
-            yield _layout(plan_from_layers(built.stages, settled, AMPLE))
+            yield _layout(plan_from_layers(built.stages, settled, AMPLE), counted=self.stated.length is not None)
 
 
 def _open_launches(built: ConfigSpecs, stated: StatedLaunch) -> list[Launch]:
-    """Give the launches that differ in what decides the blocks of a request and the log does not state."""
+    """Give the launches that span what the log leaves open of a request's blocks: these grow with what is in flight."""
     from reconstruct.planner.spec import CHUNKED, CROSS, SLIDING_LIKE
 
     settled = built.launch._replace(autofit=False)
-    if stated.length is not None and settled.max_model_len is not None and stated.length <= settled.max_model_len:
+    if stated.length is None:
+        return [settled]
+    if settled.max_model_len is not None and stated.length <= settled.max_model_len:
         settled = settled._replace(max_model_len=stated.length)
     kinds = {spec.kind for stage in built.stages for spec in set(stage)}
     if not kinds & {CHUNKED, CROSS, *SLIDING_LIKE}:
         return [settled]
+    fewest, most = stated.batched_tokens[0], stated.batched_tokens[-1]
     return [
-        settled._replace(max_num_batched_tokens=batched, async_scheduling=in_turns)
-        for batched in stated.batched_tokens
-        for in_turns in (None, False)
+        settled._replace(max_num_batched_tokens=fewest, async_scheduling=False),
+        settled._replace(max_num_batched_tokens=most, async_scheduling=None),
     ]
 
 
-def _layout(plan: KvPlan) -> Layout:
+def _layout(plan: KvPlan, *, counted: bool) -> Layout:
+    """Read a plan; `counted` is whether it is for the request that the log speaks of."""
     from reconstruct.planner.spec import FULL_LIKE
 
     holding = {rank.stage: rank for rank in plan.ranks if rank.groups and rank.bytes_per_block}
@@ -213,7 +216,7 @@ def _layout(plan: KvPlan) -> Layout:
         stages=tuple(Interval.exactly(holding[stage].bytes_per_block) for stage in sorted(holding)),
         groups=len(own) or None,
         block_size=smallest if attending == {smallest} else None,
-        blocks_per_request=_request(plan),
+        blocks_per_request=_request(plan) if counted else Interval(1, None),
         whole_length=len(own) == 1 and all(_is_plain(group) for group in groups),
     )
 

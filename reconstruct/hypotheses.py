@@ -12,7 +12,7 @@ from reconstruct.geometry import Layout
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.quantities import BY_NAME
 from reconstruct.relations import Term
-from reconstruct.solver import Evidence, solve
+from reconstruct.solver import Evidence, agreed, solve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,8 @@ class Hypothesis(NamedTuple):
     allowed: Interval
     """What the log allows, given this hypothesis' own groups and block size."""
     fits: bool
+    clash: str = ""
+    """The equation that cannot hold under it, where one fails whatever the bytes."""
 
 
 class Product(NamedTuple):
@@ -73,18 +75,12 @@ class Products(NamedTuple):
     total: int
 
 
-def allowed_bytes(layout: Layout, base: Solution, era: Era, shape: Shape) -> tuple[Interval, bool]:
-    """Give the bytes per block that the log allows under a layout's groups and block size, and whether these are sound.
+def allowed_bytes(layout: Layout, base: Solution, era: Era, shape: Shape) -> tuple[Interval, str]:
+    """Give the bytes per block that the log allows under a layout's groups and block size, and which equation fails.
 
     `base` is the solution without any geometry.
     """
-    evidence = [
-        claim
-        for term, claims in base.evidence.items()
-        if term.rank is None and term.name in _READ_BACK
-        for claim in claims
-        if claim.origin in {"printed", "given"}
-    ]
+    evidence = [claim for name in _READ_BACK for claim in _claims(name, base, shape)]
     pool = Term("kv_pool_memory")
     evidence.append(Evidence(pool, base.values.get(pool, ANYTHING), "derived"))
     if layout.block_size is not None:
@@ -97,14 +93,31 @@ def allowed_bytes(layout: Layout, base: Solution, era: Era, shape: Shape) -> tup
     relations = equations(era, alone)
     bounds = {t: BY_NAME[t.name].bound for r in relations for t in r.terms if BY_NAME[t.name].bound != ANYTHING}
     solution = solve(evidence, relations, bounds)
-    return solution.values.get(Term("bytes_per_block"), ANYTHING), not solution.clashes
+    clash = solution.clashes[0].note.partition(": ")[0] if solution.clashes else ""
+    return solution.values.get(Term("bytes_per_block"), ANYTHING), clash
+
+
+def _claims(name: str, base: Solution, shape: Shape) -> list[Evidence]:
+    """Give what the engine says of one of its figures; where each worker has its own, the smallest."""
+    own = [c for c in base.evidence.get(Term(name), ()) if c.origin in {"printed", "given"}]
+    workers = [base.evidence.get(Term(name, r), ()) for r in shape.workers_tokens]
+    counts = [agreed(claims) for claims in workers if claims]
+    if own or not counts:
+        return own
+    least = min(counts, key=lambda count: count.low or 0)
+    return [Evidence(Term(name), least if shape.all_workers else Interval(None, least.high), "printed")]
 
 
 def weighed(name: str, layout: Layout, base: Solution, era: Era, shape: Shape, *, stated: bool = False) -> Hypothesis:
     """Judge one layout."""
-    allowed, sound = allowed_bytes(layout, base, era, shape)
-    fits = sound and layout.bytes_per_block.meet(allowed) is not None
-    return Hypothesis(name, stated, layout.bytes_per_block, allowed, fits)
+    allowed, clash = allowed_bytes(layout, base, era, shape)
+    fits = not clash and layout.bytes_per_block.meet(allowed) is not None
+    return Hypothesis(name, stated, layout.bytes_per_block, allowed, fits, clash)
+
+
+def _tells(allowed: Interval) -> bool:
+    """Whether an interval of bytes says more than that there are some."""
+    return allowed.high is not None or (allowed.low or 0) > 1
 
 
 def hypotheses(
@@ -112,16 +125,18 @@ def hypotheses(
 ) -> tuple[Hypothesis, ...]:
     """Judge what the log states and what else could be, each distinct layout once.
 
-    Empty where the log bounds the bytes of a block on neither side, so that everything would fit.
+    Empty where the log says nothing of the bytes of a block, so that everything would fit.
     """
     found = [weighed(STATED, stated, base, era, shape, stated=True)]
+    if found[0].fits and not _tells(found[0].allowed):
+        return ()
     seen = {stated}
     for name, changes in _alternatives(planner):
         layout = planner.layout(era, span, **changes)
         if isinstance(layout, Layout) and layout not in seen:
             seen.add(layout)
             found.append(weighed(name, layout, base, era, shape))
-    return tuple(found) if any(h.allowed != ANYTHING or not h.fits for h in found) else ()
+    return tuple(found)
 
 
 def _alternatives(planner: Planner) -> Iterator[tuple[str, dict[str, object]]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 OPEN = PoolVerdict("open", "the log bounds blocks, bytes or pool too little to compare them")
 CLOSES = PoolVerdict("closes", "blocks x bytes fill the smallest printed pool but for less than a block")
 BYTES = Term("bytes_per_block")
+COARSE = 0.01
+"""Blocks known worse than this share of themselves say nothing of a pool."""
 
 
 class Solved(NamedTuple):
@@ -41,10 +43,12 @@ def pool_verdict(solution: Solution, base: Solution, shape: Shape) -> PoolVerdic
     blocks, size = solution.values.get(Term("num_blocks"), ANYTHING), solution.values.get(BYTES, ANYTHING)
     pools = [base.values.get(Term("rank_pool_memory", r), ANYTHING) for r in shape.pooled]
     printed = [pool for pool in pools if pool.low is not None and pool.high is not None]
-    if blocks.low is None or blocks.high is None or size.low is None or size.high is None:
-        return OPEN
     if shape.overridden:
         return PoolVerdict("override", "the number of blocks was asked for, whatever the pool holds")
+    if blocks.low is None or blocks.high is None or size.low is None or size.high is None:
+        return OPEN
+    if blocks.high - blocks.low > COARSE * blocks.high:
+        return OPEN
     if not printed:
         return OPEN
     filled = Interval(blocks.low * size.low, (blocks.high + 1) * size.high - 1)
