@@ -30,6 +30,7 @@ def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[E
         log: Annotated[str, typer.Argument(metavar="LOG", help="A log file; - reads standard input.")],
         gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=1.0)] = None,
         kv_cache_dtype: Annotated[str | None, typer.Option(help="auto, fp8, bfloat16, ...")] = None,
+        quantization: Annotated[str | None, typer.Option(help="Quantise weights while loading: fp8, ...")] = None,
         max_model_len: Annotated[int | None, typer.Option(min=1)] = None,
         max_num_batched_tokens: Annotated[int | None, typer.Option(min=1)] = None,
         max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
@@ -64,7 +65,8 @@ def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[E
             from reconstruct.change import Change
 
             change = Change(
-                gpu_memory_utilization=gpu_memory_utilization, kv_cache_dtype=kv_cache_dtype, max_model_len=max_model_len,
+                gpu_memory_utilization=gpu_memory_utilization, kv_cache_dtype=kv_cache_dtype, quantization=quantization,
+                max_model_len=max_model_len,
                 max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,
                 tensor_parallel_size=tensor_parallel_size, pipeline_parallel_size=pipeline_parallel_size,
                 enforce_eager=enforce_eager, estimate_cudagraphs=_switch(estimate_cudagraphs),

@@ -25,6 +25,8 @@ class Change(NamedTuple):
 
     gpu_memory_utilization: float | None = None
     kv_cache_dtype: str | None = None
+    quantization: str | None = None
+    """Weights quantised as they are loaded, such as fp8."""
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None

@@ -13,7 +13,7 @@ from reconstruct.whatif_checks import checks_of, outcome_of
 from reconstruct.whatif_geometry import geometry_of
 from reconstruct.whatif_model import changed_launch, launch_of, model_of
 from reconstruct.whatif_pool import Question, pool_after
-from reconstruct.whatif_setup import afterwards, today
+from reconstruct.whatif_setup import afterwards, fits_itself, today
 from reconstruct.whatif_terms import Scene, rank_terms
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def predicted_effect(
     """See reconstruct.change.effect."""
     engine = tightest(startup.engines)
     now = today(startup, engine)
-    then, notes = afterwards(now, change)
+    then, notes = afterwards(now, change, fitted=fits_itself(startup))
     name = startup.settings.text("model")
     if config is None and name:
         config = full_config(name) or catalogue.find(name)
@@ -136,7 +136,7 @@ def _modelled(
 
 def _needs_model(change: Change, now: Setup, then: Setup) -> bool:
     """Whether some term moves by more than arithmetic."""
-    asked = (change.tensor_parallel_size, change.pipeline_parallel_size, change.engine_version)
+    asked = (change.tensor_parallel_size, change.pipeline_parallel_size, change.engine_version, change.quantization)
     batch = (change.max_num_batched_tokens, change.max_num_seqs)
     length = change.max_model_len if now.batched_tokens is None else None
     graphs = now.eager != then.eager or now.charged is not then.charged

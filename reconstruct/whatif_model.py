@@ -10,6 +10,7 @@ from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.predict.ledger import predict
 from reconstruct.predict.observed import scenario_of
 from reconstruct.quantities import BY_NAME
+from reconstruct.whatif_setup import fits_itself
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,9 +101,10 @@ def _candidates(startup: StartUpLedger) -> list[str]:
 def launch_of(startup: StartUpLedger, config: Mapping[str, object], card: str | None) -> Launch:
     """Give the planner's settings as the log states them. Raises Unsupported."""
     try:
-        return scenarios(startup, config, card)[0].launch
+        launch = scenarios(startup, config, card)[0].launch
     except Unsupported:
-        return scenario_of(startup, config, SOME_CARD).launch
+        launch = scenario_of(startup, config, SOME_CARD).launch
+    return launch._replace(autofit=fits_itself(startup))
 
 
 def changed_launch(launch: Launch, change: Change, then: Setup) -> Launch:
@@ -112,6 +114,7 @@ def changed_launch(launch: Launch, change: Change, then: Setup) -> Launch:
         use_v1=then.eras[0].engine == "V1",
         kv_cache_dtype=change.kv_cache_dtype or launch.kv_cache_dtype,
         max_model_len=change.max_model_len or launch.max_model_len,
+        autofit=launch.autofit and change.max_model_len is None,
         max_num_batched_tokens=change.max_num_batched_tokens or launch.max_num_batched_tokens,
         max_num_seqs=change.max_num_seqs or launch.max_num_seqs,
         tensor_parallel_size=change.tensor_parallel_size or launch.tensor_parallel_size,
@@ -128,6 +131,7 @@ def _changed(scenario: Scenario, change: Change, then: Setup) -> Scenario:
         gpu_memory_utilization=None if utilization is None else float(utilization),
         batched_tokens_given=scenario.batched_tokens_given or change.max_num_batched_tokens is not None,
         enforce_eager=then.eager,
+        quantization=change.quantization or scenario.quantization,
         charge_graphs=then.switched if then.charged is None else then.charged,
         runner=scenario.runner if same_release else None,
         cache_bytes=then.pool,

@@ -90,6 +90,11 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
     )
 
 
+def fits_itself(startup: StartUpLedger) -> bool:
+    """Whether the engine chose max_model_len to fit the pool (0.14.0 on)."""
+    return bool(startup.log.of("auto_fit"))
+
+
 def _overridden(startup: StartUpLedger) -> bool:
     """Whether the user fixed the block count; the graph profiler's own, over a cache of 0 blocks, is none."""
     told = any(s.text("computed_num_blocks") != "0" for s in startup.log.of("override"))
@@ -107,8 +112,10 @@ def _charged(startup: StartUpLedger, settings: Settings) -> bool | None:
     return None
 
 
-def afterwards(now: Setup, change: Change) -> tuple[Setup, tuple[str, ...]]:
+def afterwards(now: Setup, change: Change, *, fitted: bool = False) -> tuple[Setup, tuple[str, ...]]:
     """Give the setup after a change, and what an upgrade brings along unasked.
+
+    fitted: whether the engine chooses max_model_len by the pool, so that today's says nothing of the next.
 
     Raises UnknownRelease for a release that is no version number.
     """
@@ -125,7 +132,7 @@ def afterwards(now: Setup, change: Change) -> tuple[Setup, tuple[str, ...]]:
         switched=switched,
         charged=_charges_then(now, then, change, eager=eager, switched=switched),
         kv_cache_dtype=change.kv_cache_dtype or now.kv_cache_dtype,
-        max_model_len=Interval.exactly(change.max_model_len) if change.max_model_len else now.max_model_len,
+        max_model_len=_length(now, change, fitted=fitted),
         batched_tokens=change.max_num_batched_tokens or now.batched_tokens,
         sequences=change.max_num_seqs or now.sequences,
         tensor=change.tensor_parallel_size or now.tensor,
@@ -134,6 +141,12 @@ def afterwards(now: Setup, change: Change) -> tuple[Setup, tuple[str, ...]]:
         pool=change.kv_cache_memory or now.pool,
     )
     return then, tuple(notes)
+
+
+def _length(now: Setup, change: Change, *, fitted: bool) -> Interval:
+    if change.max_model_len:
+        return Interval.exactly(change.max_model_len)
+    return ANYTHING if fitted else now.max_model_len
 
 
 def _charges_then(now: Setup, then: Setup, change: Change, *, eager: bool, switched: bool | None) -> bool | None:
@@ -223,8 +236,3 @@ def _differences(now: Setup, after: Era, release: str) -> list[str]:
 
 def _after_nccl(place: int) -> bool:
     return place >= index("0.11.0")
-
-
-def ratio_of(before: float | None, after: float | None) -> Interval:
-    """Give how many times the later figure is the earlier one; unbounded where either is not known."""
-    return Interval.exactly(after / before) if before and after else ANYTHING

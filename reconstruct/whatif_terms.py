@@ -159,6 +159,8 @@ def _consumed(scene: Scene) -> Delta:
         return _modelled(scene, "total_consumed", "another part of the model, and other communicators")
     if scene.release_changes and _watershed(scene):
         return _modelled(scene, "total_consumed", f"{_watershed(scene)} changed what C is made of")
+    if scene.change.quantization:
+        return _modelled(scene, "total_consumed", "weights are quantised")
     if scene.now.eager != scene.then.eager:
         return _consumed_by_mode(scene, before)
     grown = _buffers(scene)
@@ -225,6 +227,8 @@ def _headroom(scene: Scene) -> Delta:
         return _modelled(scene, name, f"{_watershed(scene)} changed what is profiled")
     if scene.now.pipeline != scene.then.pipeline or scene.split_changes:
         return _modelled(scene, name, "another part of the model")
+    if scene.change.quantization:
+        return _modelled(scene, name, "other kernels, with buffers of their own")
     if scene.batch_changes:
         return _peak_of_batch(scene)
     if scene.release_changes:
@@ -275,7 +279,8 @@ def _graphs(scene: Scene) -> Delta:
         same = scene.before(name) == ZERO
         return Delta(ANYTHING, ZERO, UNCHANGED if same else EXACT, "" if same else "graphs are not charged")
     estimate = scene.before("cudagraph_memory_estimate")
-    if scene.now.eager or scene.split_changes or scene.batch_changes or _watershed(scene) in {"0.22.0", "0.29.0"}:
+    other = scene.now.eager or scene.split_changes or scene.batch_changes or scene.change.quantization
+    if other or _watershed(scene) in {"0.22.0", "0.29.0"}:
         found = _modelled(scene, "cudagraph_memory_estimate", "graphs are captured for other sizes or ranks")
     elif estimate.width is None:
         found = _modelled(scene, "cudagraph_memory_estimate", "the estimate is not in the log")
