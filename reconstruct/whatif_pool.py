@@ -177,17 +177,27 @@ def _by_plan(question: Question, blocks: Interval, pools: Sequence[_StagePool], 
     most = _plan_end(geometry, blocks.high, pools, low=False)
     sizes = Interval(min(geometry.per_block), max(geometry.per_block))
     figures = _figures(least, most, blocks, question.then)
-    plan = most.plan or least.plan
-    stage = plan.ranks[plan.binding_rank].stage if plan else None
-    if plan:
-        sizes = Interval.exactly(plan.bytes_per_block)
-    pool = pools[stage if stage is not None and stage < len(pools) else 0]
+    stage = _binding_stage(geometry, pools)
+    if stage is not None:
+        sizes = Interval.exactly(dict(zip(geometry.stages, geometry.per_block, strict=True))[stage])
+    pool = pools[stage or 0]
     rows = _rows(question, {**figures, "bytes_per_block": sizes, "kv_pool_memory": pool.pool}, per_block, pool)
     refusal = most.refusal or least.refusal
     longest = _ends(least, most, "longest_request")
     known = blocks.low is not None and blocks.high is not None
     left = () if known else ("num_blocks: M is not known after the change",)
     return Pool(rows, refusal, bool(most.refusal), longest, stage, left, bool(refusal) or least.plan is not None)
+
+
+def _binding_stage(geometry: Geometry, pools: Sequence[_StagePool]) -> int | None:
+    """Give the stage that holds the fewest blocks, by the upper ends; None where a stage's pool is not known."""
+    if len(pools) != max(geometry.stages) + 1:
+        return None
+    counts = [
+        (of_pool(pools[stage].pool, Interval.exactly(size)).high, stage) for stage, size in _stage_blocks(geometry)
+    ]
+    known = [(count, stage) for count, stage in counts if count is not None]
+    return min(known)[1] if known else None
 
 
 def _plan_end(geometry: Geometry, blocks: float | None, pools: Sequence[_StagePool], *, low: bool) -> Planned:

@@ -111,6 +111,7 @@ def main() -> int:
     configs = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     found = starts(folder)
     hits = pairs = 0
+    lines: list[str] = []
     for first in found:
         for second in found:
             change = change_between(first, second) if first is not second else None
@@ -119,11 +120,11 @@ def main() -> int:
             predicted = effect(first.startup, change, config(first, configs), card)
             inside, cells = judged(predicted, second)
             pairs, hits = pairs + 1, hits + inside
-            print(f"{'in ' if inside else 'OUT'} {len(change.named)} {first.name} -> {second.name}: "
-                  f"{' '.join(change.flags) or 'the same settings'}: {predicted.outcome}")  # fmt: skip
-            for cell in cells:
-                print(f"      {cell}")
-    print(f"{hits} of {pairs} pairs inside")
+            asked = " ".join(change.flags) or "the same settings"
+            mark = "in " if inside else "OUT"
+            lines.append(f"{mark} {len(change.named)} {first.name} -> {second.name}: {asked}: {predicted.outcome}")
+            lines += [f"      {cell}" for cell in cells]
+    sys.stdout.write("\n".join([*lines, f"{hits} of {pairs} pairs inside"]) + "\n")
     return 0 if hits == pairs else 1
 
 
