@@ -30,7 +30,6 @@ class Capacity(NamedTuple):
     least: KvPlan | str
     most: KvPlan | str
     binding_stage: int | None
-    reasons: tuple[str, ...]
 
 
 def capacity_of(scenario: Scenario, settled: Settled, built: ConfigSpecs, stages: Sequence[StageTerms]) -> Capacity:
@@ -49,7 +48,7 @@ def capacity_of(scenario: Scenario, settled: Settled, built: ConfigSpecs, stages
     account = _account(scenario, settled, least, most, (low, high))
     known = most if not isinstance(most, str) else None
     binding = known.ranks[known.binding_rank].stage if known else None
-    return Capacity(account, least, most, binding, ())
+    return Capacity(account, least, most, binding)
 
 
 def _pools(scenario: Scenario, stages: Sequence[StageTerms]) -> tuple[list[int], list[int]]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from reconstruct.predict.terms import StageTerms
 
 UNTOLD_LENGTH = 1 << 30
+TOO_WIDE = 0.15
+"""Half a band of M, as a share of M, from which on a prediction answers nothing."""
 
 
 class Prediction(NamedTuple):
@@ -85,10 +87,19 @@ def predict(scenario: Scenario) -> Prediction:
     stages = [stage_terms(subject, own) for subject, own in zip(subjects, weights, strict=True)]
     capacity = capacity_of(scenario, found, built, stages)
     checks = checks_of(scenario, found, stages, capacity)
-    reasons = tuple(dict.fromkeys(r for stage in stages for r in stage.reasons)) + capacity.reasons
+    reasons = tuple(dict.fromkeys(r for stage in stages for r in stage.reasons)) + _refusals(stages)
     expected, parts = tuple(stage.expected for stage in stages), tuple(own.parts for own in weights)
     engine = _engine(scenario, stages, capacity)
     return Prediction(scenario, found, engine, tuple(subjects), expected, parts, checks, verdict_of(checks), reasons)
+
+
+def _refusals(stages: list[StageTerms]) -> tuple[str, ...]:
+    """Say where a band of M is too wide to plan with."""
+    for stage in stages:
+        low, high = stage.available
+        if low is not None and high is not None and high - low > 2 * TOO_WIDE * abs(low + high) / 2:
+            return (f"the band of M is wider than {TOO_WIDE:.0%} either way: take it for no answer",)
+    return ()
 
 
 def _specs(scenario: Scenario) -> ConfigSpecs:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from reconstruct.predict.peak import Subject
 
 GIB = 1 << 30
+FEW = 4
+"""Ranks up to which the fused all-reduce was measured closely."""
 
 
 class NonTorch(NamedTuple):
@@ -42,7 +44,9 @@ def kind_of(subject: Subject) -> str:
         return "single"
     if subject.ranks == 1:
         return "pipeline"
-    return "fused" if fuses_all_reduce(subject) else "tensor"
+    if not fuses_all_reduce(subject):
+        return "tensor"
+    return "fused" if subject.ranks <= FEW else "fused_wide"
 
 
 def _row(name: str, subject: Subject) -> tuple[Constant, tuple[str, ...]]:

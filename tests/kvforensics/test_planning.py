@@ -163,8 +163,8 @@ def printed(prediction):
         "torch_peak=0.0GiB, free_memory=78.64GiB, total_memory=79.15GiB, cuda_memory=0.51GiB, torch_memory=0.0GiB, "
     )
     snapshot += "non_torch_memory=0.51GiB, timestamp=1.0"
-    terms = f"Total non KV cache memory: {gib('non_kv_cache_memory')}GiB; torch peak memory increase: {peak}GiB; non-torch forward increase memory: {other}GiB; "
-    terms += f"weights memory: {weights}GiB."
+    terms = f"Total non KV cache memory: {gib('non_kv_cache_memory')}GiB; torch peak memory increase: {peak}GiB; "
+    terms += f"non-torch forward increase memory: {other}GiB; weights memory: {weights}GiB."
     lines = [
         f"(APIServer pid=1) INFO 04-22 19:59:30 [entrypoints/utils.py:233] non-default args: {launch}",
         f"{prefix}[v1/engine/core.py:105] Initializing a V1 LLM engine (v0.19.0) with config: {settings}",

@@ -38,6 +38,43 @@ def test_cache_memory_and_tokens_of_real_starts(model, launch, memory, tokens):
     assert found.outcome == "starts"
 
 
+ELSEWHERE = [
+    ("Qwen/Qwen3-4B", "H100-80GB", "0.10.2", 0.9, {"max_num_batched_tokens": 8192}, 58.05),
+    ("Qwen/Qwen2.5-1.5B-Instruct", "A40", "0.6.6.post1", 0.9, {"max_model_len": 4096}, 35.55),
+    ("meta-llama/Llama-3.1-8B-Instruct", "A100-40GB", "0.11.0", None, {"max_model_len": 4096}, 19.24),
+    ("meta-llama/Meta-Llama-3-8B-Instruct", "H200", "0.11.2", None,
+     {"max_model_len": 1024, "max_num_batched_tokens": 2048}, 105.97),
+    ("Qwen/Qwen3-4B", "RTX-PRO-6000", "0.12.0", 0.5, {"max_num_seqs": 8, "max_num_batched_tokens": 8192}, 39.28),
+    ("Qwen/Qwen3-30B-A3B-Instruct-2507", "H200", "0.15.0", 0.5, {"max_model_len": 16000}, 6.71),
+    ("meta-llama/Llama-3.3-70B-Instruct", "H100-80GB", "0.20.1", 0.85,
+     {"tensor_parallel_size": 8, "max_model_len": 16384, "charge_graphs": False}, 46.40),
+    ("Qwen/Qwen3-30B-A3B-Instruct-2507", "H100-80GB", "0.22.1", None,
+     {"quantization": "fp8", "max_num_seqs": 64, "max_num_batched_tokens": 8192}, 42.54),
+    ("Qwen/Qwen2.5-7B-Instruct", "A40", "0.25.1", None, {"max_model_len": 32768}, 26.23),
+    ("Qwen/Qwen2.5-7B-Instruct", "A40", "0.25.1", None, {"max_model_len": 32768, "tensor_parallel_size": 4}, 36.93),
+    ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "A100-80GB", "0.27.0", 0.9, {"max_model_len": 131072, "max_num_seqs": 16}, 13.84),
+    ("Qwen/Qwen3.5-27B", "RTX-PRO-6000", "0.29.0", 0.9, {"max_num_seqs": 256}, 31.24),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "gpu", "version", "utilization", "launch", "memory"), ELSEWHERE, ids=str)
+def test_cache_memory_of_other_releases_and_cards(model, gpu, version, utilization, launch, memory):
+    """Starts from 0.6 to 0.29 that are no part of the sweep behind most constants: inside a band below a tenth either way."""
+    given = {"batched_tokens_given": "max_num_batched_tokens" in launch}
+    found = predict(scenario(model, gpu=gpu, version=version, utilization=utilization, **launch, **given))
+    band = found.engine.ranks[0].account.interval("available_kv_cache_memory")
+    assert band.meet(around(memory)) is not None
+    assert band.width <= 0.2 * memory * GIB
+    assert abs(found.expected[0]["available_kv_cache_memory"] - memory * GIB) < 0.03 * memory * GIB
+
+
+def test_a_band_too_wide_to_plan_with_says_so():
+    """Beyond 15 % either way the answer calls itself none."""
+    found = predict(scenario("Qwen/Qwen2.5-VL-7B-Instruct", gpu="RTX-4090", version="0.19.0"))
+    assert any("no answer" in reason for reason in found.reasons)
+    assert not any("no answer" in reason for reason in predict(scenario()).reasons)
+
+
 def test_a_release_that_charges_graphs_has_less():
     """0.20.0 takes the estimate from the budget by default, and 0.92 of the card."""
     before, after = (predict(scenario(version=v, utilization=0.9)).expected[0] for v in ("0.19.0", "0.20.2"))
