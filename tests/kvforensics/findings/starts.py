@@ -23,9 +23,15 @@ class Pair(NamedTuple):
 def card(**more: Any) -> Rank:
     """A healthy H100 with Llama 8B; what differs is given."""
     terms: dict[str, Any] = {
-        "total": H100, "used": 0.51, "weights": 14.99, "peak": 1.22, "other": 0.24, "block": page(32, 8), "captures": NEAR,
+        "total": H100,
+        "used": 0.51,
+        "weights": 14.99,
+        "peak": 1.22,
+        "other": 0.24,
+        "block": page(32, 8),
+        "captures": NEAR,
         "graphs": 0.5,
-    }  # fmt: skip
+    }
     return rank(**(terms | more))
 
 
@@ -63,7 +69,10 @@ LATER = "EngineCore encountered a fatal error.\nTraceback (most recent call last
 MOE = "Using default MoE config. Performance might be sub-optimal! Config file not found at /x/E=128,N=704,device_name={}.json"
 HYBRID = (Group("full", 16), Group("sliding", 16, 128))
 BLOCKS = "Setting attention block size to {} tokens to ensure that attention page size is >= mamba page size."
-ENCODER = "Encoder cache will be initialized with a budget of {} tokens, and profiled with 1 video items of the maximum feature size."
+ENCODER = (
+    "Encoder cache will be initialized with a budget of {} tokens, and profiled with 1 video items of the maximum feature "
+    "size."
+)
 STATE = (
     "Traceback (most recent call last):\nValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (635). Each decode "
     "sequence requires one Mamba cache block"
@@ -104,10 +113,12 @@ PAIRS: dict[str, Pair] = {
         UNRELATED.replace("RuntimeError: Expected to find", VALIDATOR),
     ),
     "no-kv-memory": Pair(
-        start("0.10.2", card(total=L4, weights=7.338, peak=9.2, other=0.9), u=0.7), start("0.24.0", TIGHT, full_model_len=131072)
+        start("0.10.2", card(total=L4, weights=7.338, peak=9.2, other=0.9), u=0.7),
+        start("0.24.0", TIGHT, full_model_len=131072),
     ),
     "seqs-exceed-state-blocks": Pair(
-        said(start("0.31.0", injected=Failure.CUT, cut_at=0.6), WEIGHTS, STATE, "ERROR"), start("0.31.0", max_num_seqs=1024)
+        said(start("0.31.0", injected=Failure.CUT, cut_at=0.6), WEIGHTS, STATE, "ERROR"),
+        start("0.31.0", max_num_seqs=1024),
     ),
     "auto-fit-reduced": Pair(
         start("0.30.0", auto_fit=True, full_model_len=1 << 20), start("0.30.0", auto_fit=True, full_model_len=8192)
@@ -117,18 +128,23 @@ PAIRS: dict[str, Pair] = {
     "budget-exceeds-free-memory": Pair(start("0.22.1", card(used=24.8)), start("0.22.1")),
     "memory-held-by-others": Pair(start("0.27.1", card(used=3.0)), start("0.27.1", card(used=0.61))),
     "uma-device": Pair(
-        said(READY, "Available KV", MOE.format("NVIDIA_GB10")), said(READY, "Available KV", MOE.format("NVIDIA_GH200_480GB"))
+        said(READY, "Available KV", MOE.format("NVIDIA_GB10")),
+        said(READY, "Available KV", MOE.format("NVIDIA_GH200_480GB")),
     ),
     "free-memory-grew": Pair(
         said(
-            READY, "Available KV",
-            "AssertionError: Error in memory profiling. Initial free memory 60.1 GiB, current free memory 61.2 GiB.", "ERROR",
+            READY,
+            "Available KV",
+            "AssertionError: Error in memory profiling. Initial free memory 60.1 GiB, current free memory 61.2 GiB.",
+            "ERROR",
         ),
         READY,
-    ),  # fmt: skip
+    ),
     "explicit-kv-memory": Pair(start("0.31.0", kv_cache_memory_bytes=20 << 30), said(READY, "Available KV", CPU)),
     "mm-ipc-reserved": Pair(start("0.26.0", mm_reservation=2 << 30), start("0.26.0")),
-    "sleep-mode-accounting": Pair(said(READY, WEIGHTS, "Enabling cumem allocator because sleep mode requires it."), READY),
+    "sleep-mode-accounting": Pair(
+        said(READY, WEIGHTS, "Enabling cumem allocator because sleep mode requires it."), READY
+    ),
     "unexplained-memory": Pair(start("0.10.2", card(other=2.0)), start("0.8.5", card(other=2.0))),
     "graphs-charged-to-kv": Pair(start("0.21.0"), READY),
     "graph-estimate-not-charged": Pair(READY, start("0.21.0")),
@@ -142,16 +158,24 @@ PAIRS: dict[str, Pair] = {
     "cold-compile-inflates-peak": Pair(COMPILED + CACHED, COMPILED),
     "drafter-cost": Pair(
         said(READY, WEIGHTS, "Loading drafter model..."),
-        READY.replace("speculative_config=None", "speculative_config=SpeculativeConfig(method='ngram', num_spec_tokens=4)"),
+        READY.replace(
+            "speculative_config=None", "speculative_config=SpeculativeConfig(method='ngram', num_spec_tokens=4)"
+        ),
     ),
     "lora-cost": Pair(READY.replace("non-default args: {", "non-default args: {'enable_lora': True, "), READY),
     "tokens-are-not-capacity": Pair(start("0.20.2", groups=HYBRID, full_model_len=5003), start("0.20.2")),
-    "whole-gpu-by-design": Pair(start("0.19.1", card(weights=2.0)), start("0.24.0", card(weights=50), full_model_len=32768)),
+    "whole-gpu-by-design": Pair(
+        start("0.19.1", card(weights=2.0)), start("0.24.0", card(weights=50), full_model_len=32768)
+    ),
     "per-rank-not-total": Pair(start("0.21.0", card(), card(), dp=2), start("0.21.0", card(), card(), tp=2)),
     "ranks-differ": Pair(
-        start("0.19.1", card(), card(other=1.5), tp=2, log_level="DEBUG"), start("0.19.1", card(), card(other=0.4), tp=2, log_level="DEBUG")
+        start("0.19.1", card(), card(other=1.5), tp=2, log_level="DEBUG"),
+        start("0.19.1", card(), card(other=0.4), tp=2, log_level="DEBUG"),
     ),
-    "blocks-overridden": Pair(start(num_blocks_override=900), said(READY, "Available KV", "Overriding num_gpu_blocks=0 with num_gpu_blocks_override=512")),
+    "blocks-overridden": Pair(
+        start(num_blocks_override=900),
+        said(READY, "Available KV", "Overriding num_gpu_blocks=0 with num_gpu_blocks_override=512"),
+    ),
     "kv-dtype-no-gain": Pair(
         said(start(kv_cache_dtype="fp8"), "Available KV", BLOCKS.format(784)), start(kv_cache_dtype="fp8")
     ),
@@ -163,10 +187,13 @@ PAIRS: dict[str, Pair] = {
         said(READY, "Available KV", "Add 8 padding layers, may waste at most 15.38% KV cache memory", "WARNING"), READY
     ),
     "hybrid-manager-disabled": Pair(
-        said(READY, "Available KV", "Hybrid KV cache manager is disabled for this hybrid model, This means", "WARNING"), READY
+        said(READY, "Available KV", "Hybrid KV cache manager is disabled for this hybrid model, This means", "WARNING"),
+        READY,
     ),
     "cpu-offload-active": Pair(said(READY, WEIGHTS, "Total CPU offloaded parameters: 40.33"), READY),
-    "kv-offload-active": Pair(said(READY, "Available KV", "Creating offloading spec with name: CPUOffloadingSpec"), READY),
+    "kv-offload-active": Pair(
+        said(READY, "Available KV", "Creating offloading spec with name: CPUOffloadingSpec"), READY
+    ),
     "host-memory": Pair(said(READY, WEIGHTS, CHECKPOINT.format(45.01)), said(READY, WEIGHTS, CHECKPOINT.format(450.1))),
     "cpu-backend": Pair(said(start("0.31.0"), "Available KV", CPU), start("0.31.0")),
     "restart-loop": Pair(RESTART, OTHER_MODEL),
@@ -178,4 +205,4 @@ PAIRS: dict[str, Pair] = {
     "slow-start": Pair(READY.replace(" GiB memory and ", " GiB memory and 99"), READY),
     "not-a-memory-failure": Pair(UNRELATED, LOADING),
     "healthy": Pair(READY, READY + DIED),
-}  # fmt: skip
+}

@@ -1,0 +1,131 @@
+"""What holds of every start-up: nothing is invented, causes come first, and proposals do what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvforensics.explanation import explain
+from kvforensics.findings import BY_ID, ordered
+from kvforensics.findings.effects import Rate, highest_utilization, pool_after, tokens_for, utilization_step
+from kvforensics.findings.finding import ERROR, NOTE, SEVERITIES, Cost, Finding
+from kvforensics.report.json import explain_object
+from reconstruct.interval import ANYTHING, Interval
+from tests.render.lines import render
+from tests.render.parts import INJECTABLE, Failure
+from tests.render.strategies import truths
+
+if TYPE_CHECKING:
+    from tests.render.truth import Truth
+
+STEP_OF = {
+    Failure.OOM_LOADING: "oom-at-load",
+    Failure.OOM_PROFILING: "oom-at-profile",
+    Failure.OOM_SAMPLER: "oom-at-sampler-warmup",
+}
+OF_MEMORY = {i for i, r in BY_ID.items() if ERROR in r.severities and i != "restart-loop"}
+
+sizes = st.integers(1, 1 << 38)
+
+
+@settings(max_examples=80, deadline=None)
+@given(truths(injections=INJECTABLE))
+def test_nothing_is_invented(truth: Truth) -> None:
+    """Findings of a start-up fit how it ended, lie in the log, and survive as JSON."""
+    log = render(truth)
+    report = explain(log.encode())
+    last = report.lines
+    for verdict in report.verdicts:
+        for finding in verdict.findings:
+            assert finding.severity in BY_ID[finding.id].severities
+            assert finding.evidence
+            assert all(1 <= line <= last for line in finding.evidence)
+    found = {f.id for v in report.verdicts for f in v.findings}
+    errors = {f.id for v in report.verdicts for f in v.findings if f.severity == ERROR}
+    if truth.failure is Failure.NONE:
+        assert not errors
+        assert not {i for i in found if i.startswith("oom-")}
+    if truth.failure is Failure.UNRELATED:
+        assert not found & OF_MEMORY
+        assert "not-a-memory-failure" in found
+    if truth.failure in STEP_OF and not truth.v0:  # the renderer's V0 tracebacks show the profile, whatever failed
+        assert STEP_OF[truth.failure] in found
+    if truth.failure is Failure.FREE_BELOW_DESIRED:
+        assert "budget-exceeds-free-memory" in found
+    json.dumps(explain_object(report))
+
+
+@given(sizes, sizes, st.floats(0.0001, 0.5))
+def test_the_pool_grows_by_the_total_times_the_step(pool: int, total: int, step: float) -> None:
+    """dM = T x du, the rounding of R aside."""
+    after = pool_after(Interval.exactly(pool), Interval.exactly(total), step)
+    assert after.contains(pool + round(total * step))
+    assert (after.width or 0) <= 4
+
+
+@given(st.integers(1 << 30, 1 << 38), st.integers(1, 1 << 37))
+def test_a_proposed_step_yields_at_least_what_was_wanted(total: int, wanted: int) -> None:
+    step = utilization_step(Interval.exactly(wanted), Interval.exactly(total))
+    assert step is not None
+    assert total * (step + 1e-12) >= wanted
+    assert total * (step - 0.000101) < wanted
+
+
+@given(st.integers(1 << 30, 1 << 38), st.floats(0, 1))
+def test_the_highest_utilisation_fits_into_what_is_free(total: int, share: float) -> None:
+    free = int(total * share)
+    top = highest_utilization(Interval.exactly(free), Interval.exactly(total))
+    assert top is not None
+    assert total * (top - 1e-12) <= free < total * (top + 0.00011)
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 256), st.integers(1, 1 << 22), st.integers(0, 1 << 20))
+def test_tokens_of_a_part_of_the_pool_hold_the_truth(blocks: int, size: int, per_block: int, taken: int) -> None:
+    """A pool shrunk by whole blocks holds their tokens less."""
+    fewer = min(taken, blocks)
+    rate = Rate(Interval.exactly(blocks * size), Interval.exactly(blocks * per_block), size)
+    assert tokens_for(Interval.exactly(fewer * per_block), rate).contains(fewer * size)
+
+
+def test_an_unknown_pool_has_no_tokens() -> None:
+    assert tokens_for(Interval.exactly(5), Rate(ANYTHING, Interval.exactly(9), 16)) == ANYTHING
+
+
+costs = st.integers(0, 1 << 40).map(lambda n: Cost(Interval.exactly(n)))
+findings = st.lists(
+    st.builds(
+        Finding,
+        st.sampled_from(sorted(BY_ID)),
+        st.sampled_from(SEVERITIES),
+        st.just("t"),
+        st.just("d"),
+        st.just((1,)),
+        costs,
+    ),
+    unique_by=lambda f: f.id,
+    max_size=12,
+)
+
+
+@settings(max_examples=40)
+@given(findings)
+def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
+    """The order keeps every finding, puts causes first, and is by cost where neither causes the other."""
+    got = ordered(some)
+    assert sorted(got) == sorted(some)
+    places = {f.id: i for i, f in enumerate(got)}
+    for finding in got:
+        assert all(places[cause] < places[finding.id] for cause in BY_ID[finding.id].after if cause in places)
+
+
+@settings(max_examples=40)
+@given(findings)
+def test_dearer_notes_come_first(some: list[Finding]) -> None:
+    notes = [f._replace(severity=NOTE) for f in some if not BY_ID[f.id].after]
+    caused = {cause for rule in BY_ID.values() for cause in rule.after}
+    free = [f for f in notes if f.id not in caused]
+    sizes_of = [f.cost.bytes.low or 0 for f in ordered(free)]
+    assert sizes_of == sorted(sizes_of, reverse=True)
