@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from kvforensics.errors import ExitCode, UsageFault
 from kvforensics.report.look import Look
+from reconstruct.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,11 +17,25 @@ if TYPE_CHECKING:
     from kvforensics.planning import Request
 
 PLAN_FORMATS = ("table", "json")
+NEWEST = RELEASES[-1]
+
+
+class _Sizes(NamedTuple):
+    """Facts as they were written, with their units."""
+
+    total: str | None
+    used: str | None
+    cache: str | None
+    terms: tuple[str, ...]
 
 
 def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     """Add both commands to the command line; `out` writes an answer, `complain` an error in one line."""
+    _register_plan(app, out, complain)
+    _register_calibrate(app, out, complain)
 
+
+def _register_plan(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     @app.command("plan")
     def plan_command(
         model: Annotated[
@@ -63,24 +78,22 @@ def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[E
         ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
     ) -> None:
         """Predict the memory ledger of a launch before its first start, and say whether it starts."""
-        from kvforensics import planning
-        from reconstruct.releases import RELEASES
+        from kvforensics.planning import Request
+
+        request = Request(
+            model, gpu, config, engine_version or NEWEST, count, tp, pp, dp, dcp, expert_parallel, gpu_memory_utilization,
+            max_model_len, max_num_seqs, max_num_batched_tokens, block_size, dtype, kv_cache_dtype, quantization,
+            enforce_eager, lora=enable_lora, pooling=pooling, offline=offline,
+        )  # fmt: skip
+        sizes = _Sizes(total_memory, used_elsewhere, kv_cache_memory, tuple(sets or ()))
 
         def ask() -> str:
-            request = planning.Request(
-                model=model, gpu=gpu, config=config, engine_version=engine_version or RELEASES[-1], cards=count,
-                tensor_parallel_size=tp, pipeline_parallel_size=pp, data_parallel_size=dp,
-                decode_context_parallel_size=dcp, expert_parallel=expert_parallel,
-                gpu_memory_utilization=gpu_memory_utilization, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens, block_size=block_size, dtype=dtype,
-                kv_cache_dtype=kv_cache_dtype, quantization=quantization, enforce_eager=enforce_eager,
-                lora=enable_lora, pooling=pooling, offline=offline,
-            )  # fmt: skip
-            return _planned(_stated(request, total_memory, used_elsewhere, kv_cache_memory, sets or []), scan or [], form,
-                            Look(width, ascii_only))  # fmt: skip
+            return _planned(_stated(request, sizes), scan or [], form, Look(width, ascii_only))
 
         raise typer.Exit(_answer(ask, out, complain))
 
+
+def _register_calibrate(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     @app.command("calibrate")
     def calibrate_command(
         logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs, or folders of them.")],
@@ -119,20 +132,20 @@ def _answer(ask: Callable[[], str], out: Callable[[str], None], complain: Callab
     return ExitCode.ANSWERED
 
 
-def _stated(request: Request, total: str | None, used: str | None, cache: str | None, sets: list[str]) -> Request:
+def _stated(request: Request, sizes: _Sizes) -> Request:
     """Add the facts that are written with units. Raises UsageFault for one that is no size."""
-    if not (total or used or cache or sets):
+    if not any(sizes):
         return request
     from kvforensics.given import setting, size
     from reconstruct.predict.scenario import Fixed
 
-    facts = tuple(Fixed(fact.name, fact.interval) for fact in map(setting, sets))
-    if total:
-        request = request._replace(total_memory=size(total))
-    if used:
-        request = request._replace(other_use=int(size(used).high or 0))
-    if cache:
-        request = request._replace(cache_bytes=int(size(cache).low or 0))
+    facts = tuple(Fixed(fact.name, fact.interval) for fact in map(setting, sizes.terms))
+    if sizes.total:
+        request = request._replace(total_memory=size(sizes.total))
+    if sizes.used:
+        request = request._replace(other_use=int(size(sizes.used).high or 0))
+    if sizes.cache:
+        request = request._replace(cache_bytes=int(size(sizes.cache).low or 0))
     return request._replace(facts=facts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvforensics.errors import UsageFault
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
+from reconstruct.planner.errors import BadSetting, Unsupported
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.hardware import UnknownCard, hardware_of
 from reconstruct.predict.ledger import predict
@@ -86,7 +87,8 @@ def config_of(model: str, folder: Path | None = None) -> Mapping[str, object]:
     """Give the config of a model: a file or folder, the local Hugging Face cache, or the table of known sizes.
 
     `folder` is searched for org--name.json first. A name is never matched to a similar one; a path into the Hugging
-    Face cache holds the name. Raises NoConfig, and UsageFault for a file that is no config.
+    Face cache holds the name. Raises NoConfig, UsageFault for a file that is no config, and
+    Unsupported where only a model's cache is known.
     """
     path = Path(model)
     try:
@@ -103,6 +105,10 @@ def config_of(model: str, folder: Path | None = None) -> Mapping[str, object]:
             found = None if full_config(name) is not None else find_config(name)
     except UnreadableConfig as fault:
         raise UsageFault(str(fault)) from None
+    if found is not None and found.source == "catalogue":
+        raise Unsupported(
+            f"only the cache of {name} is known here, not its weights; pass --config with its config.json"
+        )
     config = found.config if found is not None else full_config(name)
     if config is None:
         raise NoConfig(f"no config of {model} is known; pass --config with its config.json or the folder that holds it")
@@ -168,8 +174,6 @@ def plan(request: Request) -> Plan:
 
 def scanned(request: Request, axes: Sequence[str]) -> list[ScanRow]:
     """Predict every combination of `name=value,value` axes. Raises UsageFault for an unknown name or a wrong value."""
-    from reconstruct.planner.errors import BadSetting, Unsupported
-
     parsed = [_axis(axis) for axis in axes]
     size = 1
     for _, values in parsed:

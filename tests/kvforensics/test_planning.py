@@ -81,7 +81,7 @@ def test_scan_is_a_table_of_combinations(run):
         ((LLAMA, "--gpu", "H100", "--scan", "colour=red"), 2, "write name=value"),
         ((LLAMA, "--gpu", "H100", "--scan", "tp=two"), 2, "is no number"),
         ((LLAMA, "--gpu", "H100", "--set", "model_memory=much"), 2, "is no size"),
-        (("ai21labs/Jamba-v0.1", "--gpu", "H100"), 3, "not modelled"),
+        (("ai21labs/Jamba-v0.1", "--gpu", "H100"), 3, "not its weights"),
     ],
 )
 def test_bad_questions_end_in_one_line(run, arguments, code, complaint):
