@@ -61,7 +61,7 @@ SHAPES = (
 )
 HYBRIDS = (
     Shape("openai/gpt-oss-20b", "GptOssForCausalLM", 24, 8, 64, moe=True, sliding=12, window=128),
-    Shape("google/gemma-3-27b-it", "Gemma3ForCausalLM", 60, 16, 128, sliding=50, window=1024),
+    Shape("google/gemma-3-27b-it", "Gemma3ForCausalLM", 62, 16, 128, sliding=52, window=1024),
 )
 
 
@@ -236,11 +236,11 @@ def truths(
 
 
 def _groups(shape: Shape, block_size: int) -> tuple[Group, ...]:
-    """Groups of equal length: one full group and as many sliding ones as it takes."""
+    """Groups of equal length, the last one padded: one full group and as many sliding ones as it takes."""
     if not shape.sliding:
         return ()
     full = shape.layers - shape.sliding
-    return (Group("full", block_size), *[Group("sliding", block_size, shape.window)] * (shape.sliding // full))
+    return (Group("full", block_size), *[Group("sliding", block_size, shape.window)] * -(-shape.sliding // full))
 
 
 def _bytes_per_block(version: str, shape: Shape, place: dict[str, Any], block_size: int) -> list[int]:
