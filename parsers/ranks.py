@@ -69,19 +69,18 @@ def _workers(statements: Iterable[Statement]) -> list[_Worker]:
     return [w for w in workers.values() if w.statements]
 
 
-def _is_anyone(worker: _Worker, workers: list[_Worker]) -> bool:
-    """Whether lines without a process are several workers': named ones came of them (0.10.2-0.16), or they contradict.
+def _is_anyone(worker: _Worker, *, named_engine: bool) -> bool:
+    """Whether lines without a process may be several workers'.
 
-    Under V0 and Ray the driver is a rank itself, and it alone has no name.
+    Where an engine process has a name, its workers have none until they know their place (0.10.2-0.16). Under V0 and Ray the
+    driver is a rank itself, and it alone has no name; but lines that contradict each other are several ranks' in any case.
     """
     if worker.process.pid is not None or worker.process.name is not None:
         return False
-    if any((w.name or "").startswith("Worker") and identity(w.name).role == "worker" for w in workers):
-        return True
     said: dict[str, set[tuple[str, ...]]] = {}
     for s in worker.statements:
         said.setdefault(s.kind, set()).add(_words(s))
-    return any(len(words) > 1 for kind, words in said.items() if kind in SAID_ONCE)
+    return named_engine or any(len(words) > 1 for kind, words in said.items() if kind in SAID_ONCE)
 
 
 def _words(statement: Statement) -> tuple[str, ...]:
@@ -134,9 +133,9 @@ def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[R
     Where lines are missing, order no longer tells whose a count is: then each stands under a rank of its own.
     """
     counts = [s for s in statements if s.kind in WORKER_TOKENS_KINDS]
-    texts = {p.text for s in counts for p in s.fields if p.name in COUNTS}
-    if len(texts) < 2:
-        return ranks  # one count, or copies of one: it is the engine's
+    texts = {(p.name, p.text) for s in counts for p in s.fields if p.name in COUNTS}
+    if len(texts) == len({name for name, _ in texts}):
+        return ranks  # one count of each, or copies of one: it is the engine's
     groups: list[list[Statement]] = []
     for statement in counts:
         if statement.kind != "concurrency" or not groups or any(s.kind == "concurrency" for s in groups[-1]):
@@ -177,16 +176,17 @@ def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
     """Sort one start-up's statements into engines and ranks."""
     numbers = _engine_numbers(statements)
     workers = _workers(statements)
+    named = any(identity(s.record.speaker.name).role == "engine" for s in statements)
     result = []
     for dp in numbers:
         own = [w for w in workers if (w.dp if w.dp is not None else numbers[0]) == dp]
-        own = [w for w in own if not _is_anyone(w, workers)]
+        own = [w for w in own if not _is_anyone(w, named_engine=named)]
         own.sort(key=lambda w: (w.pp or 0, w.tp or 0, w.rank or 0))
         ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, w.dp if len(numbers) > 1 else dp)]
         ranks += [
             _nameless(i, None, group)
             for w in workers
-            if dp == numbers[0] and _is_anyone(w, workers)
+            if dp == numbers[0] and _is_anyone(w, named_engine=named)
             for i, group in enumerate(_apart(w.statements))
         ]
         wide = tuple(s for s in statements if _is_engine_wide(s, dp, alone=len(numbers) == 1))

@@ -34,7 +34,7 @@ class Era(NamedTuple):
     """The printed token count: `none`, `blocks` (x block size), `groups` (blocks // groups x block size) or `requests`
     (int of concurrency x max_model_len)."""
     tokens_per_worker: bool
-    """Whether tokens and concurrency are printed once for each worker, from its own memory."""
+    """Whether tokens and concurrency are each worker's own; before 0.8.2 all workers plan with the smallest memory."""
     concurrency: str
     """`length` (tokens / max_model_len) or `requests` (blocks / blocks of one request)."""
     null_block: bool
@@ -59,7 +59,7 @@ _V1: dict[str, tuple[tuple[str, object], ...]] = {
     "estimate": (("0.2.0", "none"), ("0.18.0", "off"), ("0.20.0", "on")),
     "peak_has_estimate": (("0.2.0", False), ("0.18.0", True), ("0.19.0", False), ("0.27.0", True)),
     "tokens": (("0.2.0", "none"), ("0.8.0", "blocks"), ("0.9.1", "groups"), ("0.20.1", "requests")),
-    "tokens_per_worker": (("0.2.0", True), ("0.11.1", False)),
+    "tokens_per_worker": (("0.2.0", False), ("0.8.2", True), ("0.11.1", False)),
     "concurrency": (("0.2.0", "length"), ("0.9.1", "requests")),
     "null_block": (("0.2.0", False), ("0.29.0", True)),
     "reservation": (("0.2.0", False), ("0.25.0", True)),

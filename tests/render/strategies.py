@@ -60,8 +60,8 @@ SHAPES = (
     Shape("Qwen/Qwen3-30B-A3B", "Qwen3MoeForCausalLM", 48, 4, 128, moe=True),
 )
 HYBRIDS = (
-    Shape("openai/gpt-oss-20b", "GptOssForCausalLM", 24, 8, 64, moe=True, sliding=12, window=128),
-    Shape("google/gemma-3-27b-it", "Gemma3ForCausalLM", 62, 16, 128, sliding=52, window=1024),
+    Shape("example-org/two-windows-20b", "GptOssForCausalLM", 24, 8, 64, moe=True, sliding=12, window=128),
+    Shape("example-org/many-windows-27b", "Gemma3ForCausalLM", 62, 16, 128, sliding=52, window=1024),
 )
 
 
