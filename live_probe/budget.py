@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from live_probe.eras import release_of
+
 if TYPE_CHECKING:
     from live_probe.eras import Era
     from live_probe.measurement import Snapshot
@@ -99,3 +101,25 @@ def bytes_per_block(layers: int, kv_heads: int, head_dim: int, block_size: int, 
     vLLM 0.8-0.33, vllm/v1/kv_cache_interface.py: AttentionSpec.page_size_bytes.
     """
     return layers * 2 * block_size * kv_heads * head_dim * itemsize
+
+
+def max_concurrency(blocks: int, block_size: int, longest: int, version: str) -> float:
+    """Give how many requests of `longest` tokens fit, for full attention alone.
+
+    vLLM 0.9.1-0.33, vllm/v1/core/kv_cache_utils.py: get_max_concurrency_for_kv_cache_config counts whole blocks;
+    before, _get_kv_cache_config_uniform_type divides tokens.
+    """
+    if release_of(version) < (0, 9, 1):
+        return blocks * block_size / longest
+    return blocks / -(-longest // block_size)
+
+
+def kv_cache_tokens(blocks: int, block_size: int, longest: int, version: str) -> int:
+    """Give the token count that the log prints, for full attention alone.
+
+    vLLM 0.20.1-0.33, vllm/v1/core/kv_cache_utils.py: _report_kv_cache_config takes the requests that fit times their
+    length; before, blocks times block_size.
+    """
+    if release_of(version) < (0, 20, 1):
+        return blocks * block_size
+    return int(max_concurrency(blocks, block_size, longest, version) * longest)

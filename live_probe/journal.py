@@ -7,17 +7,35 @@ measurement.py; the first is the environment.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from live_probe.measurement import Environment, Failure, Measurement, NotMeasured, ProbeRecord, Snapshot, Unread
+from live_probe.measurement import (
+    KILLED,
+    DeviceProcess,
+    Environment,
+    Failure,
+    Measurement,
+    NotMeasured,
+    ProbeRecord,
+    Snapshot,
+    Unread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Entry = Environment | Snapshot | Measurement | NotMeasured | Failure
+
+class ProcessList(NamedTuple):
+    """Who held memory on the card before the start, as the driver lists it."""
+
+    listed: tuple[DeviceProcess, ...] | Unread
+
+
+Entry = Environment | ProcessList | Snapshot | Measurement | NotMeasured | Failure
 _KINDS: dict[str, type[Entry]] = {
     "environment": Environment,
+    "processes": ProcessList,
     "snapshot": Snapshot,
     "measurement": Measurement,
     "missing": NotMeasured,
@@ -51,6 +69,7 @@ class Journal:
 
 class _Contents(NamedTuple):
     environments: list[Environment]
+    processes: list[ProcessList]
     snapshots: list[Snapshot]
     measurements: dict[str, Measurement]
     missing: dict[str, NotMeasured]
@@ -68,7 +87,7 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
         OSError: the file cannot be read.
 
     """
-    read = _Contents([], [], {}, {}, [])
+    read = _Contents([], [], [], {}, {}, [])
     for entry in _entries(path):
         if isinstance(entry, Snapshot):
             read.snapshots.append(entry)
@@ -78,6 +97,8 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
             read.missing[entry.name] = entry
         elif isinstance(entry, Failure):
             read.failures.append(entry)
+        elif isinstance(entry, ProcessList):
+            read.processes.append(entry)
         else:
             read.environments.append(entry)
     if not read.environments:
@@ -91,7 +112,7 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
         measurements=tuple(read.measurements.values()),
         missing=missing,
         snapshots=tuple(read.snapshots),
-        processes=Unread("a journal does not list processes"),
+        processes=read.processes[-1].listed if read.processes else Unread("no list was journalled"),
         failure=failure,
     )
 
@@ -105,7 +126,17 @@ def _entries(path: Path) -> Iterator[Entry]:
         for field in ("steps", "notes"):
             if field in value:
                 value[field] = tuple(value[field])
-        yield _KINDS[written["kind"]](**value)
+        if written["kind"] == "processes":
+            yield ProcessList(listed(value["listed"]))
+        else:
+            yield _KINDS[written["kind"]](**value)
+
+
+def listed(value: list[Any]) -> tuple[DeviceProcess, ...] | Unread:
+    """Rebuild a list of processes from JSON, which makes arrays of named tuples."""
+    if value and isinstance(value[0], str):
+        return Unread(value[0])
+    return tuple(DeviceProcess(pid, Unread(*used) if isinstance(used, list) else used) for pid, used in value)
 
 
 def _cut_short(snapshots: list[Snapshot]) -> Failure | None:
@@ -119,4 +150,4 @@ def _cut_short(snapshots: list[Snapshot]) -> Failure | None:
     if not open_steps:
         return None
     begun = open_steps[-1]
-    return Failure(begun.step, "killed", "the process ended inside this step", begun.free, begun.total)
+    return Failure(begun.step, KILLED, "the process ended inside this step", begun.free, begun.total)

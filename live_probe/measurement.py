@@ -8,6 +8,8 @@ When = Literal["before", "after"]
 
 INTERRUPTED = "interrupted"
 """The kind of a failure that the user caused (Ctrl-C)."""
+KILLED = "killed"
+"""The kind of a failure whose process ended inside a step, without a word."""
 
 
 class SnapshotRow(TypedDict):
@@ -119,7 +121,10 @@ class DeviceProcess(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """Where the probe ran. Free text, for the reader of a report; no figure is computed from it."""
+    """Where the probe ran. Free text, for the reader of a report; no figure is computed from it.
+
+    `mig` says whether the card is a slice of one, `uma` whether its memory is the host's.
+    """
 
     device: str
     simulated: bool
@@ -128,6 +133,8 @@ class Environment(NamedTuple):
     torch: str
     driver: str
     notes: tuple[str, ...] = ()
+    mig: str = "not read"
+    uma: str = "not read"
 
 
 class ProbeRecord(NamedTuple):

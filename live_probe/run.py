@@ -119,7 +119,19 @@ def environment(device: Device, version: str) -> Environment:
         torch=torch.__version__,
         driver=device.driver,
         notes=tuple(notes),
+        mig=mig_of(device.name),
+        uma=uma_of(device),
     )
+
+
+def mig_of(card: str) -> str:
+    """Say whether a card is a slice of one: the driver puts MIG and the profile into such a device's name."""
+    return "a MIG slice" if "MIG" in card.split() else "no"
+
+
+def uma_of(device: Device) -> str:
+    """Say whether the card's memory is the host's."""
+    return "the host's memory" if getattr(device, "integrated", False) else "no"
 
 
 def others_hold(device: Device, processes: tuple[DeviceProcess, ...] | Unread) -> int:

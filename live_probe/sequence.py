@@ -257,7 +257,8 @@ class StartUp:
         self._note_count("num_blocks", blocks, "blocks")
         self._note("kv_cache_bytes", blocks * per_block, "num_blocks * bytes_per_block")
         self._note("unused_kv_memory", pool - blocks * per_block, "kv_pool_memory - kv_cache_bytes")
-        self._note_count("kv_cache_tokens", blocks * block_size, "tokens")
+        tokens = budget.kv_cache_tokens(blocks, block_size, longest, self._launch.version)
+        self._note_count("kv_cache_tokens", tokens, "tokens")
         return blocks
 
     def _capture_model(self) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from live_probe.child_process import PROBE_DIR
 from live_probe.device import CudaDevice
 from live_probe.host import HostMemory
 from live_probe.journal import Journal
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from live_probe.step_recorder import MemoryReader
 
-PROBE_DIR = "KVFORENSICS_PROBE_DIR"
 WORKER_STEPS = (
     "init_device",
     "load_model",

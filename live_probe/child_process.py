@@ -1,0 +1,143 @@
+"""Runs a start-up in a process group of its own, leaves none of it behind and reads what it journalled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from live_probe.journal import JournalError, read_journal
+from live_probe.measurement import INTERRUPTED, KILLED, Environment, Failure, ProbeRecord, Unread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from live_probe.shape import JsonValue
+
+LOG_NAME = "engine.log"
+PROBE_DIR = "KVFORENSICS_PROBE_DIR"
+"""The environment variable that tells a child, and every worker of it, where its journals go."""
+_GRACE_S = 10
+
+
+class EngineRun(NamedTuple):
+    """How to start an engine: the interpreter that has it, where its journals go, and for how long at most."""
+
+    folder: Path
+    python: str = sys.executable
+    timeout_s: float = 1800
+
+
+def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun) -> str:
+    """Run `python -m module JSON` to its end and say how it ended; empty is well.
+
+    Whatever the end, no process of its group is left; should this process die, the child ends itself.
+
+    Raises:
+        OSError: the folder cannot be written or the interpreter not started.
+        KeyboardInterrupt: the user interrupted; every process of the group has ended.
+
+    """
+    engine.folder.mkdir(parents=True, exist_ok=True)
+    command = [engine.python, "-m", module, json.dumps(dict(argument))]
+    with (engine.folder / LOG_NAME).open("wb") as log:
+        child = subprocess.Popen(  # noqa: S603  the interpreter is the caller's own choice
+            command, env={**child_environment(), PROBE_DIR: str(engine.folder)}, stdin=subprocess.PIPE, stdout=log,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = child.wait(timeout=engine.timeout_s)
+        except subprocess.TimeoutExpired:
+            return f"the engine did not start within {engine.timeout_s:.0f} s"
+        finally:
+            _end_group(child)
+    if code < 0:
+        return f"the engine was killed by signal {-code}"
+    return f"the engine ended with exit code {code}" if code else ""
+
+
+def end_with_parent() -> None:
+    """In a child: end its whole group as soon as the parent, which holds the other end of stdin, is gone."""
+    if os.getpgrp() == os.getpid():
+        threading.Thread(target=_await_parents_end, daemon=True).start()
+
+
+def _await_parents_end() -> None:
+    while os.read(0, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def child_environment() -> dict[str, str]:
+    """Give this process' environment with this package importable, whatever the interpreter."""
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH", "")) if path)
+    return {**os.environ, "PYTHONPATH": paths}
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """End every process of the child's group, whether the child is still there or not."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, sent)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_GRACE_S)
+    child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
+
+
+def records_of(folder: Path, engine: str, run: int, ending: str) -> tuple[ProbeRecord, ...]:
+    """Give one record for each rank that journalled into the folder; where none did, one that says so.
+
+    `ending` is how the child ended, empty for well. A rank that went well answers for an engine that did not.
+
+    Raises:
+        OSError: a journal cannot be read.
+
+    """
+    read = []
+    for path in sorted(folder.glob("*.jsonl")):
+        with suppress(JournalError):  # cut before its first line was whole
+            read.append(_with_ending(read_journal(path, run), ending))
+    return tuple(read) or (_unborn(folder, engine, run, ending),)
+
+
+def interrupted(record: ProbeRecord) -> ProbeRecord:
+    """Say of a record whose process was ended for the user's sake that the user ended it."""
+    failure = record.failure
+    if failure is None or failure.kind not in (KILLED, ENGINE_DIED):
+        return record
+    return record._replace(failure=failure._replace(kind=INTERRUPTED, message="interrupted by the user"))
+
+
+ENGINE_DIED = "EngineDied"
+"""The kind of a failure of the engine's that no step of this rank's names."""
+
+
+def _with_ending(record: ProbeRecord, ending: str) -> ProbeRecord:
+    if record.failure is not None or not ending:
+        return record
+    last = record.snapshots[-1] if record.snapshots else None
+    step, free, total = (last.step, last.free, last.total) if last is not None else ("start", 0, 0)
+    return record._replace(failure=Failure(step, ENGINE_DIED, ending, free, total))
+
+
+def _unborn(folder: Path, engine: str, run: int, ending: str) -> ProbeRecord:
+    message = f"{ending or 'the engine left'} before any worker was made: see {folder / LOG_NAME}"
+    return ProbeRecord(
+        rank="rank 0",
+        run=run,
+        environment=Environment("unknown", False, engine, "unknown", "unknown", "not read"),
+        measurements=(),
+        missing=(),
+        snapshots=(),
+        processes=Unread("no worker came so far"),
+        failure=Failure("start", ENGINE_DIED, message, 0, 0),
+    )
