@@ -81,7 +81,17 @@ def graphs_of(subject: Subject) -> Graphs:
         return Graphs(NONE, NONE, actual, nominal, 0, ())
     charged = subject.scenario.charge_graphs
     applies = era.estimate == "on" if charged is None else charged
+    if not applies:  # nothing depends on its width
+        estimate = Interval(estimate.low, (estimate.high or 0) + _fresh_segment(subject))
     return Graphs(estimate, estimate if applies else NONE, actual, nominal, likely, reasons if applies else ())
+
+
+def _fresh_segment(subject: Subject) -> int:
+    """Bytes that an estimate exceeds its band by where the second capture opens a fresh 20 MiB segment: one in sixteen.
+
+    The engine takes the second delta for each further graph's (0.18.1 to 0.28 profile_cudagraph_memory).
+    """
+    return 20 * MIB * max(subject.settled.captured.piecewise - 1, 0)
 
 
 def _row(name: str, subject: Subject) -> Constant:
@@ -133,6 +143,8 @@ def _estimate(subject: Subject) -> tuple[Interval, int, tuple[str, ...]]:
 def _further(subject: Subject, name: str) -> float:
     """Give the fitted delta of each further graph, in MiB; the engine floors it at 1 MiB."""
     each = constant(f"{name}_layer").value
+    if subject.shape.experts:
+        each += constant(f"{name}_layer.experts").value
     if subject.scheme.kind != "none":
         each += constant(f"{name}_layer.quantised").value
     return max(1.0, constant(name).value + each * subject.layers)

@@ -67,10 +67,8 @@ def refit(samples: Sequence[Sample]) -> list[Refit]:
 def _graph_fits(samples: Sequence[Sample]) -> list[Refit]:
     layers = [(s, float(s.subject.layers)) for s in samples]
     first = [_point(s, (1.0, _rows(s.subject)), s.parts["PIECEWISE"][0]) for s in samples if "PIECEWISE" in s.parts]
-    each = [
-        _point(s, (1.0, n, n * _quantised(s)), s.parts["PIECEWISE"][1]) for s, n in layers if "PIECEWISE" in s.parts
-    ]
-    full = [_point(s, (1.0, n, n * _quantised(s)), s.parts["FULL"][1]) for s, n in layers if "FULL" in s.parts]
+    each = [_point(s, _second_features(s, n), s.parts["PIECEWISE"][1]) for s, n in layers if "PIECEWISE" in s.parts]
+    full = [_point(s, _second_features(s, n), s.parts["FULL"][1]) for s, n in layers if "FULL" in s.parts]
     actual = [
         _point(
             s,
@@ -82,10 +80,22 @@ def _graph_fits(samples: Sequence[Sample]) -> list[Refit]:
     ]
     return [
         *_fitted(("graphs.first", "graphs.first_slope"), first),
-        *_fitted(("graphs.second", "graphs.second_layer", "graphs.second_layer.quantised"), each),
-        *_fitted(("graphs.second_full", "graphs.second_full_layer", "graphs.second_full_layer.quantised"), full),
+        *_fitted(tuple(f"graphs.second{part}" for part in _SECOND), each),
+        *_fitted(tuple(f"graphs.second_full{part}" for part in _SECOND), full),
         *_fitted(("graphs.fixed", "graphs.layer", "graphs.layer.experts", "graphs.layer.quantised"), actual),
     ]
+
+
+_SECOND = ("", "_layer", "_layer.experts", "_layer.quantised")
+"""The coefficients of a further graph's delta, by the ends of their names."""
+
+
+def _second_features(sample: Sample, layers: float) -> tuple[float, ...]:
+    return 1.0, layers, layers * _experts(sample), layers * _quantised(sample)
+
+
+def _experts(sample: Sample) -> float:
+    return 1.0 if sample.subject.shape.experts else 0.0
 
 
 def _quantised(sample: Sample) -> float:
@@ -102,8 +112,7 @@ def _rows(subject: Subject) -> float:
 def _capture_features(sample: Sample) -> tuple[float, ...]:
     graphs = sample.subject.settled.captured
     scaled = sample.subject.layers * (graphs.piecewise + graphs.full) / 102
-    experts = 1.0 if sample.subject.shape.experts else 0.0
-    return 1.0, scaled, scaled * experts, scaled * _quantised(sample)
+    return 1.0, scaled, scaled * _experts(sample), scaled * _quantised(sample)
 
 
 def _point(sample: Sample, features: tuple[float, ...], value: float) -> Point:

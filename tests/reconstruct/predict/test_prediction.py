@@ -65,7 +65,7 @@ def test_cache_memory_of_other_releases_and_cards(model, gpu, version, utilizati
     band = found.engine.ranks[0].account.interval("available_kv_cache_memory")
     assert band.meet(around(memory)) is not None
     assert band.width <= 0.2 * memory * GIB
-    assert abs(found.expected[0]["available_kv_cache_memory"] - memory * GIB) < 0.03 * memory * GIB
+    assert abs(found.expected[0]["available_kv_cache_memory"] - memory * GIB) < 0.04 * memory * GIB
 
 
 def test_a_band_too_wide_to_plan_with_says_so():
