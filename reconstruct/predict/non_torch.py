@@ -66,6 +66,10 @@ def non_torch_of(subject: Subject) -> NonTorch:
         interval, likely = interval.plus(baseline.interval), likely + baseline.likely
     if subject.scenario.enforce_eager and subject.scenario.release >= (0, 18):
         interval, likely = Interval(0, interval.high), likely // 2  # no graphs were profiled inside
+    if subject.hardware.integrated:
+        host = constant("non_torch.integrated")
+        interval = interval.plus(Interval(int(host.low * GIB), int(host.high * GIB)))
+        reasons += ("on an integrated card free memory is the host's, so that anything else there counts",)
     return NonTorch(interval, likely, row, reasons)
 
 
@@ -80,4 +84,6 @@ def baseline_use(subject: Subject) -> NonTorch:
     others = subject.scenario.other_use
     groups = GIB // 2 if subject.scenario.launch.decode_context_parallel_size > 1 else 0  # one more communicator
     interval = Interval(int(row.low * GIB) + others, int(row.high * GIB) + groups + others)
+    if subject.hardware.integrated:
+        interval = Interval(interval.low, int(subject.hardware.total_memory.high or 0))
     return NonTorch(interval, int(row.value * GIB) + others, row, reasons)

@@ -68,6 +68,14 @@ def test_cache_memory_of_other_releases_and_cards(model, gpu, version, utilizati
     assert abs(found.expected[0]["available_kv_cache_memory"] - memory * GIB) < 0.04 * memory * GIB
 
 
+def test_an_integrated_card_shares_its_memory_with_the_host():
+    """What is free at the start is anybody's guess, and the answer says so."""
+    found = predict(scenario(gpu="GB10", version="0.20.2"))
+    assert found.engine.ranks[0].account.interval("initial_free_memory").low < 10 * GIB
+    assert any("integrated" in reason for reason in found.reasons)
+    assert found.outcome == "may not start"
+
+
 def test_a_band_too_wide_to_plan_with_says_so():
     """Beyond 15 % either way the answer calls itself none."""
     found = predict(scenario("Qwen/Qwen2.5-VL-7B-Instruct", gpu="RTX-4090", version="0.19.0"))
