@@ -83,6 +83,8 @@ def finding_object(finding: Finding) -> JsonObject:
 
 def startup_object(startup: StartUpLedger, verdict: Verdict | None = None) -> JsonObject:
     """Give one start-up, and what was found where it was examined."""
+    from kvforensics.report.geometry_json import geometry_object  # it writes intervals as this module does
+
     version = startup.version
     return {
         "engine": "vllm",
@@ -94,6 +96,7 @@ def startup_object(startup: StartUpLedger, verdict: Verdict | None = None) -> Js
         "config": {key: startup.settings.get(key) for key in CONFIG_KEYS},
         "engines": [_engine(e) for e in startup.engines],
         "conflicts": [_conflict(c) for c in startup.conflicts],
+        "geometry": geometry_object(startup.geometry) if startup.geometry else None,
         "unread": [{"line": r.line, "text": r.text[:300]} for r in startup.unread],
         "findings": [finding_object(f) for f in verdict.findings] if verdict else [],
         "unsaid": [{"id": u.id, "fact": u.fact} for u in verdict.unsaid] if verdict else [],

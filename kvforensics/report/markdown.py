@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.report.bars import draw
+from kvforensics.report.geometry_section import HEADS
 from kvforensics.report.page import pages
 from kvforensics.report.wording import ascii_only, line_numbers
 
@@ -37,6 +38,7 @@ def _blocks(page: Page, look: Look) -> list[str]:
     for section in page.engines:
         found += _section(section, look)
     found += _ranks(page, look)
+    found += _geometry(page, look)
     if page.gaps:
         missing = [f"{escaped(gap.symbols)}: {escaped(gap.reason)}" for gap in page.gaps]
         found += ["**Missing**", _list([*missing, *map(escaped, page.hints)])]
@@ -101,6 +103,17 @@ def _ranks(page: Page, look: Look) -> list[str]:
         for r in page.ranks
     ]
     return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"), look=look)]
+
+
+def _geometry(page: Page, look: Look) -> list[str]:
+    section = page.geometry
+    if section is None:
+        return []
+    found = [f"**{escaped(section.title)}**", _list(map(escaped, section.notes))]
+    if section.verdicts:
+        rows = [[escaped(cell) for cell in verdict] for verdict in section.verdicts]
+        found.append(_table(HEADS, rows, right=HEADS[1:3], look=look))
+    return [block for block in found if block]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), look: Look) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvforensics.errors import UsageFault
 from kvforensics.report.gaps import Gap, Quote, contradictions, gaps, hints, unread
+from kvforensics.report.geometry_section import GeometrySection, geometry_section
 from kvforensics.report.header import Fact, facts, headline
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import UNKNOWN, bytes_text, gib, gib_text, ratio, whole
@@ -73,6 +74,8 @@ class Page(NamedTuple):
     unread_more: int
     """Further lines of that kind."""
     legend: tuple[str, ...]
+    geometry: GeometrySection | None = None
+    """What the model's own config adds to the engines shown."""
 
 
 def pages(report: Report, look: Look) -> tuple[Page, ...]:
@@ -114,6 +117,7 @@ def _page(report: Report, place: int, look: Look) -> Page:
         unread=lines,
         unread_more=more,
         legend=legend(sources),
+        geometry=geometry_section(startup, shown, look),
     )
 
 

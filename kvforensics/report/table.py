@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.report.bars import draw
+from kvforensics.report.geometry_section import HEADS
 from kvforensics.report.page import pages
 from kvforensics.report.sheet import Sheet
 from kvforensics.report.sizes import UNKNOWN
@@ -54,6 +55,7 @@ def _page(sheet: Sheet, page: Page) -> None:
     for section in page.engines:
         _section(sheet, section)
     _ranks(sheet, page)
+    _geometry(sheet, page)
     sheet.listing("Missing", [*(f"{gap.symbols}: {gap.reason}" for gap in page.gaps), *page.hints])
     more = [f"and {page.unread_more} more"] if page.unread_more else []
     quotes = [f"L{quote.line} {quote.text}" for quote in page.unread]
@@ -137,3 +139,13 @@ def _ranks(sheet: Sheet, page: Page) -> None:
         cells = [rank.name, *([rank.node] if nodes else []), *middle, rank.source.text(_room(sheet))]
         rows.append([sheet.text(cell) for cell in cells])
     sheet.print("", sheet.grid(rows, heads, right=("W, GiB", "M, GiB", "blocks")))
+
+
+def _geometry(sheet: Sheet, page: Page) -> None:
+    section = page.geometry
+    if section is None:
+        return
+    sheet.listing(section.title, section.notes, "bold red" if section.alarm else "bold")
+    if section.verdicts:
+        rows = [[sheet.text(cell, "dim" if v.verdict == "excluded" else "") for cell in v] for v in section.verdicts]
+        sheet.print("", sheet.grid(rows, HEADS, right=HEADS[1:3]))
