@@ -107,6 +107,11 @@ def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
     return True if "graph_charged" in kinds else None
 
 
+def _is_alone(log: StartUpLog, settings: Settings) -> bool:
+    """Whether the launch has one engine: no second one in the log, and none asked for."""
+    return len(log.engines) == 1 and (settings.number("data_parallel_size") or 1) == 1
+
+
 def _meeting(evidence: Iterable[Evidence], term: Term) -> Interval:
     met: Interval = ANYTHING
     for item in evidence:
@@ -390,7 +395,7 @@ def rebuild(
     geometry = geometries.of(settings.text("model")) if geometries else NoGeometry("none was asked for")
     planner = planner_for(geometry, log, settings, version, card)
     engines = [
-        _Engine(_facts(e, settings, alone=len(log.engines) == 1, ready=result == "ready"), log, settings, given, planner)
+        _Engine(_facts(e, settings, alone=_is_alone(log, settings), ready=result == "ready"), log, settings, given, planner)
         for e in log.engines
     ]
     found = [_joined(engine, version) for engine in engines]

@@ -130,7 +130,7 @@ def _ranks_differ(case: Case) -> Finding | Unsaid | None:
             continue
         idle = Interval.exactly(0)
         for one in gaps:
-            idle = idle.plus(Interval(max(low(one), 0), max(high(one), 0)))
+            idle = idle.plus(Interval(max(low(one), 0), None if one.high is None else max(one.high, 0)))
         detail = (
             f"{poorest[0].name} has {gib_text(poorest[1].interval)} for the KV cache, another rank "
             f"{gib_text(gap)} more. The pool is "
