@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import change_commands
+from kvforensics import blocks_commands, change_commands
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 
@@ -73,6 +74,10 @@ def explain(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The model's config.json, or the folder that holds it: its cache geometry.")
+    ] = None,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Ask the Hugging Face hub for the config.")] = False,
     fail_on: Annotated[
         str, typer.Option(help="End with code 1 at a finding this bad: error, warning, note or never.")
     ] = NEVER,
@@ -89,7 +94,7 @@ def explain(
     worst = ExitCode.ANSWERED
     for log in logs:
         try:
-            report = _report(log, given)
+            report = _report(log, given, config, fetch=fetch)
             _out(_rendered(report, form, look))
             worst = max(worst, _found(report, fail_on))
         except expected() as error:
@@ -137,10 +142,14 @@ def _found(report: Report, fail_on: str) -> ExitCode:
     return ExitCode.FOUND if hit else ExitCode.ANSWERED
 
 
-def _report(log: str, given: tuple[Given, ...]) -> Report:
+def _report(log: str, given: tuple[Given, ...], config: Path | None, *, fetch: bool) -> Report:
     from kvforensics.explanation import explain as rebuild
+    from reconstruct.planner.config_sources import UnreadableConfig
 
-    return rebuild(log, given)
+    try:
+        return rebuild(log, given, config, fetch=fetch)
+    except UnreadableConfig as error:
+        raise UsageFault(f"--config: {error}") from None
 
 
 def _rendered(report: Report, form: str, look: Look) -> str:
@@ -185,6 +194,7 @@ def lines(
         raise typer.Exit(ExitCode.USAGE) from None
 
 
+blocks_commands.register(app, _out, _complain)
 change_commands.register(app, _out, _complain)
 
 
