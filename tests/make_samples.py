@@ -71,6 +71,8 @@ def page(layers: int, heads: int, head_size: int = 128, block: int = 16) -> int:
 
 LLAMA: dict[str, Any] = {"model": "meta-llama/Llama-3.1-8B-Instruct", "architecture": "LlamaForCausalLM"}
 QWEN_MOE: dict[str, Any] = {"model": "Qwen/Qwen3-30B-A3B", "architecture": "Qwen3MoeForCausalLM", "moe": True}
+DEEPSEEK: dict[str, Any] = {"model": "cognitivecomputations/DeepSeek-R1-AWQ", "architecture": "DeepseekV3ForCausalLM"}
+NEMOTRON: dict[str, Any] = {"model": "nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "architecture": "LlamaForCausalLM"}
 GPT_OSS: dict[str, Any] = {"model": "openai/gpt-oss-20b", "architecture": "GptOssForCausalLM", "moe": True}
 SWEEP = Captures(114 * MIB, 4 * MIB, 256 * MIB, 2 * MIB)
 SMALL = Captures(90 * MIB, 2 * MIB, 40 * MIB, 2 * MIB)
@@ -108,7 +110,7 @@ def early_v1_samples() -> list[Sample]:
         "full_model_len": 2048,
     }
     return [
-        Sample("vllm-0.8.4-ray-two-nodes", (Truth("0.8.4", tuple(nodes), 0.9, tp=4, nodes=2, ray=True, **LLAMA),)),
+        Sample("vllm-0.8.4-ray-two-nodes", (Truth("0.8.4", tuple(nodes), 0.9, tp=4, nodes=2, ray=True, **DEEPSEEK),)),
         Sample("vllm-0.8.5-single", (Truth("0.8.5", (llama,), 0.9, **LLAMA),)),
         Sample("vllm-0.9.2-tp2", (Truth("0.9.2", tuple(tp2), 0.9, tp=2, log_level="DEBUG", **QWEN_MOE),)),
         Sample("vllm-0.10.2-single", (Truth("0.10.2", (fp8,), 0.8661508568217998, **qwen8),)),
@@ -130,7 +132,10 @@ def middle_samples() -> list[Sample]:
     groups = (Group("full", 16), Group("sliding", 16, 128))
     pp2 = Truth("0.19.1", (first, last), 0.95, pp=2, log_level="DEBUG", interleave=7, **LLAMA)
     return [
-        Sample("vllm-0.17.1-single", (Truth("0.17.1", (qwen3b,), 0.9, full_model_len=4096),)),
+        Sample(
+            "vllm-0.17.1-single",
+            (Truth("0.17.1", (qwen3b,), 0.9, full_model_len=4096, model="Qwen/Qwen2.5-3B-Instruct"),),
+        ),
         Sample("vllm-0.19.1-pp2", (Truth("0.19.1", (first, last), 0.95, pp=2, **LLAMA),)),
         Sample("vllm-0.19.1-pp2-debug", (pp2,), talkative=True),
         Sample("vllm-0.20.2-hybrid", (Truth("0.20.2", (hybrid,), 0.92, groups=groups, **GPT_OSS),)),
@@ -184,7 +189,7 @@ def failures() -> list[Sample]:
         Truth("0.22.1", (free,), 0.85, start=120, **LLAMA),
     )
     return [
-        Sample("vllm-0.10.2-no-kv-memory", (Truth("0.10.2", (nemotron,), 0.7, colour=True),)),
+        Sample("vllm-0.10.2-no-kv-memory", (Truth("0.10.2", (nemotron,), 0.7, colour=True, **NEMOTRON),)),
         Sample("vllm-0.14.1-free-below-desired", (Truth("0.14.1", (busy,), 0.9, **LLAMA),)),
         Sample("vllm-0.24.0-request-too-long", (Truth("0.24.0", (large,), 0.9, full_model_len=131072, **QWEN_MOE),)),
         Sample(
