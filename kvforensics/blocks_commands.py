@@ -130,12 +130,14 @@ def _draft(text: str | None) -> dict[str, object] | None:
 
 
 def _launch(settings: dict[str, object]) -> Launch:
-    from reconstruct.planner.errors import BadSetting
+    from reconstruct.planner.errors import BadSetting, Unsupported
     from reconstruct.planner.launch import Launch
+    from reconstruct.planner.rules import release_of
 
     try:
+        release_of(str(settings["engine_version"]))
         return Launch.from_mapping(settings)
-    except BadSetting as error:
+    except (BadSetting, Unsupported) as error:
         raise UsageFault(str(error)) from None
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from reconstruct.planner.result import GroupPlan, RankPlan
 
 BLOCKS_SCHEMA = "kvforensics.blocks/1"
+SHOWN = frozenset(("kind", "block_size", "num_kv_heads", "head_size", "head_size_v", "dtype"))
+"""Fields of a layer spec that are always written."""
 
 
 def blocks_object(found: Blocks, engines: int) -> JsonObject:
@@ -48,8 +50,9 @@ def _launch(found: Blocks, engines: int) -> JsonObject:
 
 
 def _layers(like: LikeLayers) -> JsonObject:
-    """Give like layers; a field of the spec that is not set is left out."""
-    spec = {name: value for name, value in like.spec._asdict().items() if value not in (None, ())}
+    """Give like layers; of the spec what every kind has, and what is not as unset."""
+    unset = like.spec._field_defaults
+    spec = {name: value for name, value in like.spec._asdict().items() if name in SHOWN or value != unset[name]}
     if like.spec.block_stride_alignment is not None:
         spec["block_stride_alignment"] = str(like.spec.block_stride_alignment)
     return {"stage": like.stage, "count": len(like.layers), "layers": list(like.layers), "spec": spec}
