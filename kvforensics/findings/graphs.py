@@ -55,7 +55,9 @@ def _is_charged(case: Case) -> bool:
     if low(case.value("cudagraph_memory_applied")) > 0 or case.of("graph_charged"):
         return True
     version = case.ledger.version
-    fork = version.stated is not None and version.span.low != version.span.high  # forks keep defaults that their lines left
+    fork = (
+        version.stated is not None and version.span.low != version.span.high
+    )  # forks keep defaults that their lines left
     default = case.surely("estimate", "on") and not fork and not case.of("graph_not_charged")
     return default and low(case.value("cudagraph_memory_estimate")) > 0
 

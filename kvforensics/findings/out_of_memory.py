@@ -71,9 +71,15 @@ def first_death(case: Case) -> Death | None:
     steps = ["load", *passed, _running(everything[:at])]
     if error.kind == "out_of_memory_warm_up":
         steps.append("sampler-warmup")
-    if printed(error, "oom_private") != ANYTHING and case.surely("estimate", "none"):
-        steps.append("capture")  # private pools hold graphs, and nothing but the capture makes them here
-    return Death(error, max(steps, key=STEPS.index))
+    reached = max(steps, key=STEPS.index)
+    if reached == "kv-allocation" and printed(error, "oom_private") != ANYTHING and not _sleeps(case):
+        reached = "capture"  # private pools hold graphs, and the graph profile's were freed before
+    return Death(error, reached)
+
+
+def _sleeps(case: Case) -> bool:
+    """Whether weights and pool stand in private pools too: those of the cumem allocator."""
+    return bool(case.of("sleep_mode")) or case.ledger.settings.get("enable_sleep_mode") is True
 
 
 def _running(before: tuple[Statement, ...]) -> str:
@@ -83,7 +89,7 @@ def _running(before: tuple[Statement, ...]) -> str:
     if "profile" in seen:
         return "profile"
     known = [step for step in seen if step in STEPS]
-    return known[-1] if known else "load"
+    return known[-1] if known else "profile" if "forward" in seen else "load"
 
 
 def _account(case: Case, error: Statement) -> str:

@@ -68,7 +68,7 @@ STEPS = (
     ("kernel-warmup", ("kernel_warmup",)),
     ("capture", ("_capture_cudagraphs", "capture_graph", "capture_model")),
     ("sampler-warmup", ("_dummy_pooler_run", "_dummy_sampler_run")),
-    ("execute", ("execute_model",)),
+    ("forward", ("_dummy_run",)),
 )  # fmt: skip
 """Functions of vLLM's workers and runners (V0 and V1) that stand in a traceback while that step runs."""
 

@@ -55,9 +55,10 @@ def said(log: str, marker: str, message: str, level: str = "INFO") -> str:
     return "\n".join([*lines[:at], *(f"{head}] {part}" for part in message.split("\n")), *lines[at:]])
 
 
-def oom(failure: Failure, version: str = "0.31.0", place: str = "_dummy_run", **more: Any) -> str:
-    """A start that runs out of memory, in a function of vLLM's."""
-    return start(version, injected=failure, **more).replace("in _dummy_run", f"in {place}")
+def oom(failure: Failure, version: str = "0.31.0", place: str = "", **more: Any) -> str:
+    """A start that runs out of memory, in a function of vLLM's; the renderer's own is that of a dummy run."""
+    running = place or ("load_model" if failure is Failure.OOM_LOADING else "_dummy_run")
+    return start(version, injected=failure, **more).replace("in _dummy_run", f"in {running}")
 
 
 WEIGHTS = "Model loading took"

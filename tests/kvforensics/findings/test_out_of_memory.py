@@ -63,8 +63,8 @@ def test_misprints_of_torch_are_read(word: str, device: str) -> None:
 
 def test_the_bracket_of_old_torch_is_read() -> None:
     got = fields(
-        "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total capacity; 70.00 GiB already allocated; 1.02 GiB free; "
-        "71.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
+        "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total capacity; 70.00 GiB already allocated; "
+        "1.02 GiB free; 71.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
     )
     assert (got["oom_allocated"], got["oom_free"], got["oom_reserved"]) == ("70.00 GiB", "1.02 GiB", "71.00 GiB")
 
@@ -90,7 +90,7 @@ def test_the_lines_before_the_error_tell_the_step(version: str, failure: Failure
 
 
 def test_private_pools_before_a_capture_line_mean_the_capture() -> None:
-    """Where no release profiles graphs, only the capture makes private pools."""
+    """Private pools hold graphs, and after the KV cache was sized only the capture makes them."""
     found(oom(Failure.OOM_CAPTURE, "0.17.1"), "oom-at-capture")
 
 
