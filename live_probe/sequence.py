@@ -249,7 +249,7 @@ class StartUp:
         if pool <= 0:
             raise StartRefusedError(f"no memory is left for the cache ({pool} B): raise --gpu-memory-utilization")
         needed = -(-longest // block_size) * per_block
-        if needed > pool:
+        if needed > pool - budget.null_block_bytes(per_block, self._launch.version):
             raise StartRefusedError(
                 f"one request of {longest} tokens needs {needed} B of cache, {pool} B are left: lower --max-model-len"
             )

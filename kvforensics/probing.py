@@ -1,0 +1,372 @@
+"""`probe`: from a model and its launch flags to measured ledgers, each start-up in processes of its own.
+
+Knows neither torch nor vLLM: both run in children, and what they journal is read here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvforensics.errors import UsageFault
+from kvforensics.probe_flags import NO_FLAGS, Flags, llm_arguments, torch_options
+from kvforensics.probe_ledger import Run, startup_of
+from live_probe.cards import UnknownCardError, parse_card
+from live_probe.cards_here import EngineHere, NoEngineError, engine_here
+from live_probe.child_process import ENGINE_DIED, EngineRun, interrupted, records_of
+from live_probe.driver import cuda_device_count
+from live_probe.eras import NEWEST, UnsupportedVersionError, era_of
+from live_probe.launch import LaunchError, resolve
+from live_probe.shape import UnsupportedModelError, decoder_shape
+from live_probe.torch_start import TorchStart, probe_torch
+from live_probe.vllm_engine import probe_engine
+from reconstruct.planner.config_sources import UnreadableConfig, find_config
+from reconstruct.planner.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from live_probe.cards_here import CardHere
+    from live_probe.measurement import ProbeRecord
+    from live_probe.shape import JsonObject
+    from parsers.launch_settings import Value
+    from reconstruct.ledger import StartUpLedger
+
+DEFAULT_CARD = "sim:H100-80GB"
+"""What is simulated where there is no card and none was named."""
+LIMIT = 1 << 30
+"""Bytes that others may hold together on a card that is not to be shared."""
+SETTLED = (
+    "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "gpu_memory_utilization",
+)  # fmt: skip
+"""The settings whose defaults depend on release and card."""
+START = "start"
+"""The step of a failure that came before the first one."""
+
+
+class Request(NamedTuple):
+    """What was asked.
+
+    engine: `vllm`, `torch`, or None for whichever is there. device: `cuda`, `cuda:1`, `sim:NAME`, or None. python: the
+    interpreter that has the engine. keep: a folder for journals and engine logs.
+    """
+
+    model: str
+    flags: Flags = NO_FLAGS
+    engine: str | None = None
+    device: str | None = None
+    engine_version: str | None = None
+    repeat: int = 1
+    share: bool = False
+    timeout_s: float = 1800
+    load_format: str = "dummy"
+    python: str = sys.executable
+    keep: Path | None = None
+    card: str = DEFAULT_CARD
+    """What is simulated where there is no card and no `device`."""
+
+
+class ProbeReport(NamedTuple):
+    """What one request gave. `startups` are its runs in order, `records` each rank's own account of them."""
+
+    model: str
+    engine: str
+    startups: tuple[StartUpLedger, ...]
+    records: tuple[ProbeRecord, ...]
+    notes: tuple[str, ...]
+    interrupted: bool = False
+
+    @property
+    def died(self) -> bool:
+        """Whether a start did not reach its end."""
+        return any(record.failure is not None for record in self.records)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the figures come from a model of a card."""
+        return any(record.environment.simulated for record in self.records)
+
+
+class _Choice(NamedTuple):
+    """The engine and the device that a request comes to, and why where it does not say."""
+
+    engine: str
+    device: str
+    notes: tuple[str, ...]
+
+
+class _Prepared(NamedTuple):
+    """A start that is ready to go: called with where to run and the number of the run."""
+
+    start: Callable[[EngineRun, int], tuple[ProbeRecord, ...]]
+    engine: str
+    version: str
+    settled: Callable[[ProbeRecord], Mapping[str, Value]]
+    """What defaults came to, as far as it is known, on the card that a record names."""
+    here: EngineHere | None
+    notes: tuple[str, ...]
+
+
+def probe(
+    request: Request, watch: Callable[[Path, int], AbstractContextManager[object]] = lambda _f, _r: nullcontext()
+) -> ProbeReport:
+    """Go through the start-up as often as asked, and give what was measured, however it ended.
+
+    `watch` is entered around each run with the folder of its journals and its number. On Ctrl-C the report holds what was
+    measured so far; no process is left. Raises UsageFault for what makes no sense or is refused on a shared card,
+    Unsupported for a model or release that the engine cannot stand for.
+    """
+    folder = _folder(request.keep)
+    try:
+        choice = _choose(request)
+        ready = _prepare_vllm(request, choice, folder) if choice.engine == "vllm" else _prepare_torch(request, choice)
+        records, stopped = _run_all(request, ready, folder, watch)
+    except BaseException:
+        _discard(folder, request.keep)
+        raise
+    notes = list(ready.notes)
+    if choice.engine == "vllm" or any(r.failure is not None and r.failure.kind == ENGINE_DIED for r in records):
+        notes += _kept(records, folder, request.keep)
+    else:
+        _discard(folder, request.keep)
+    return ProbeReport(request.model, ready.engine, _startups(records, ready, request), records, tuple(notes), stopped)
+
+
+def _run_all(
+    request: Request, ready: _Prepared, folder: Path, watch: Callable[[Path, int], AbstractContextManager[object]]
+) -> tuple[tuple[ProbeRecord, ...], bool]:
+    records: list[ProbeRecord] = []
+    for run in range(request.repeat):
+        place = folder / f"run-{run}"
+        try:
+            with watch(place, run):
+                found = ready.start(EngineRun(place, request.python, request.timeout_s), run)
+        except KeyboardInterrupt:
+            found = records_of(place, ready.engine, run, "interrupted by the user")
+            return (*records, *(_known(interrupted(r), ready.here) for r in found)), True
+        _check_refused(found)
+        records += [_known(record, ready.here) for record in found]
+    return tuple(records), False
+
+
+def _startups(records: tuple[ProbeRecord, ...], ready: _Prepared, request: Request) -> tuple[StartUpLedger, ...]:
+    found = []
+    for run in sorted({record.run for record in records}):
+        of_run = tuple(r for r in records if r.run == run)
+        versions = [r.environment.version for r in of_run if r.environment.version not in ("", "unknown")]
+        version = versions[0] if versions else ready.version
+        asked = Run(ready.engine, version, request.flags, ready.settled(of_run[0]), request.model)
+        found.append(startup_of(of_run, asked))
+    return tuple(found)
+
+
+def _choose(request: Request) -> _Choice:
+    if request.engine not in (None, "vllm", "torch"):
+        raise UsageFault(f"--engine {request.engine}: choose vllm or torch")
+    if request.device is not None and not request.device.startswith(("sim:", "cuda")):
+        raise UsageFault(f"--device {request.device}: write cuda, cuda:1 or a simulated card such as {DEFAULT_CARD}")
+    simulates = request.device is not None and request.device.startswith("sim:")
+    if request.engine == "vllm":
+        if simulates:
+            raise UsageFault(f"--device {request.device}: only the torch engine runs on a simulated card")
+        return _Choice("vllm", request.device or "cuda", ())
+    if simulates or (request.device or "cuda") != "cuda":
+        return _Choice("torch", str(request.device), ())
+    if request.device is None and not cuda_device_count():
+        note = f"no CUDA device here: {request.card.removeprefix('sim:')} was simulated; --device names another card"
+        return _Choice("torch", request.card, (note,))
+    wants_vllm = request.engine is None and _has_vllm(request.python)
+    return _Choice("vllm" if wants_vllm else "torch", "cuda", ())
+
+
+def _has_vllm(python: str) -> bool:
+    if python == sys.executable:
+        return find_spec("vllm") is not None
+    return _here(python).has_vllm
+
+
+def _here(python: str) -> EngineHere:
+    try:
+        return engine_here(python)
+    except NoEngineError as error:
+        raise UsageFault(f"{error}; --python names another interpreter") from None
+
+
+def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
+    """Settle everything that needs no torch, so that what is refused is refused at once."""
+    if request.python == sys.executable and find_spec("torch") is None:
+        raise UsageFault("the torch engine needs torch: pip install 'kvforensics[probe]'")
+    config = _config(request.model)
+    version = request.engine_version or ".".join(str(part) for part in NEWEST)
+    options = torch_options(request.flags)
+    try:
+        shape = decoder_shape(config)
+        card = parse_card(choice.device).card if choice.device.startswith("sim:") else None
+        resolve(options, version, shape, "", card.total if card else 0)
+    except (UnsupportedModelError, UnsupportedVersionError) as refusal:
+        raise Unsupported(str(refusal)) from None
+    except (LaunchError, UnknownCardError) as fault:
+        raise UsageFault(str(fault)) from None
+
+    def settled(record: ProbeRecord) -> Mapping[str, Value]:
+        total = next((m.value for m in record.measurements if m.name == "total_memory"), card.total if card else 0)
+        found = resolve(options, version, shape, record.environment.device, total)
+        return {name: getattr(found, name) for name in SETTLED}
+
+    asked = TorchStart(config, choice.device, version, options, request.share, LIMIT)
+    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, None, choice.notes)
+
+
+def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:
+    here = _here(request.python)
+    index = int(choice.device.partition(":")[2] or 0)
+    if index:
+        raise UsageFault(f"--device {choice.device}: vLLM takes the first cards it sees; set CUDA_VISIBLE_DEVICES")
+    used = here.cards[: request.flags.world]
+    _check_sharing(used, share=request.share)
+    arguments = llm_arguments(request.flags, _model_for_vllm(request.model, folder), request.load_format)
+    notes = list(choice.notes)
+    if request.load_format == "dummy":
+        notes.append("weights were made up, not loaded (load_format dummy): they take the same memory")
+    if request.engine_version and request.engine_version != here.vllm:
+        notes.append(f"asked for {request.engine_version}, but {here.vllm} is installed and was started")
+    if not here.has_vllm:
+        raise UsageFault(
+            f"{request.python} has no vLLM: --python names the interpreter that has it, or use --engine torch"
+        )
+    settled: dict[str, Value] = {}
+    try:
+        settled["gpu_memory_utilization"] = era_of(here.vllm).gpu_memory_utilization
+        if used:
+            settled |= _server_defaults(request.flags, here.vllm, used[0], arguments)
+    except UnsupportedVersionError:
+        if here.vllm != "unknown":
+            raise Unsupported(f"vLLM {here.vllm} starts another way: the probe knows 0.8.0 and later") from None
+    return _Prepared(
+        lambda e, n: probe_engine(arguments, e, n), "vllm", here.vllm, lambda _record: settled, here, tuple(notes)
+    )
+
+
+def _server_defaults(flags: Flags, version: str, card: CardHere, arguments: dict[str, Value]) -> dict[str, Value]:
+    """Give the batch that `vllm serve` would take: the LLM class, which starts here, has larger defaults of its own."""
+    from live_probe.launch import batch_defaults
+
+    tokens, seqs = batch_defaults(version, card.name, card.total)
+    tokens = flags.max_num_batched_tokens or tokens
+    found: dict[str, Value] = {
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": flags.max_num_seqs or min(seqs, tokens),
+    }
+    arguments |= found
+    return found
+
+
+def _check_sharing(cards: tuple[CardHere, ...], *, share: bool) -> None:
+    for card in cards:
+        if card.others > LIMIT and not share:
+            raise UsageFault(
+                f"other processes hold {card.others} B of {card.name}, more than {LIMIT} B: "
+                "free the card, or pass --share to probe it beside them"
+            )
+
+
+def _check_refused(records: tuple[ProbeRecord, ...]) -> None:
+    """Turn what the child refused before its first step into an error; the kinds are those of its REFUSALS."""
+    for record in records:
+        failure = record.failure
+        if failure is not None and failure.step == START and failure.kind != ENGINE_DIED:
+            if failure.kind.startswith("Unsupported"):
+                raise Unsupported(failure.message)
+            raise UsageFault(failure.message)
+
+
+def _known(record: ProbeRecord, here: EngineHere | None) -> ProbeRecord:
+    """Add what was read of the card before the engine started; its workers do not read it themselves."""
+    place = int(record.rank.rpartition(" ")[2]) if record.rank.rpartition(" ")[2].isdigit() else 0
+    if here is None or place >= len(here.cards):
+        return record
+    card = here.cards[place]
+    told = record.environment._replace(driver=card.driver, mig=card.mig, uma=card.uma)
+    return record._replace(environment=told, processes=card.processes)
+
+
+def _config(model: str) -> JsonObject:
+    from reconstruct.predict.sizes import full_config
+
+    try:
+        given = _given_config(model)
+        if given is not None:
+            found = find_config(model, given)
+        else:
+            found = find_config(model)
+            sizes = full_config(model)
+            if sizes is not None and (found is None or found.source == "catalogue"):
+                return sizes  # type: ignore[return-value]  # a config.json, as the reader of shapes takes it
+    except UnreadableConfig as fault:
+        raise UsageFault(str(fault)) from None
+    if found is None:
+        raise UsageFault(f"no config of {model} is known; pass its config.json or the folder that holds it")
+    return found.config  # type: ignore[return-value]  # the same
+
+
+def _given_config(model: str) -> Path | None:
+    """Give the path that a model names, if it is one."""
+    path = Path(model)
+    if path.is_dir() or path.is_file() or model.startswith((".", "/", "~")) or model.endswith(".json"):
+        return path.expanduser()
+    return None
+
+
+def _model_for_vllm(model: str, folder: Path) -> str:
+    """Give vLLM a folder where a config is known here, so that it need not ask the hub; else the id."""
+    import json
+
+    given = _given_config(model)
+    if given is not None and given.is_dir():
+        return str(given)
+    try:
+        config = _config(model)
+    except UsageFault:
+        if given is not None:
+            raise
+        return model
+    if "vocab_size" not in config and "text_config" not in config:
+        return model  # the catalogue keeps what decides a cache, too little for weights
+    place = folder / "model"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+    return str(place)
+
+
+def _folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="kvforensics-probe-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageFault(f"--keep {keep}: the folder is not empty; name a new one")
+    except OSError as error:
+        raise UsageFault(f"--keep {keep}: {error.strerror or error}") from None
+    if not os.access(keep, os.W_OK):
+        raise UsageFault(f"--keep {keep}: the folder cannot be written")
+    return keep
+
+
+def _kept(records: tuple[ProbeRecord, ...], folder: Path, keep: Path | None) -> tuple[str, ...]:
+    """Keep the engine's own log where a start died, and say where it is."""
+    if keep is None and not any(record.failure is not None for record in records):
+        _discard(folder, None)
+        return ()
+    return (f"journals and the engine's own log: {folder}",)
+
+
+def _discard(folder: Path, keep: Path | None) -> None:
+    if keep is None:
+        shutil.rmtree(folder, ignore_errors=True)
