@@ -15,7 +15,7 @@ from parsers.rules import RULES
 FRAGMENTS = (
     "GiB", "lloc", 'py",', "tiali", "CPU ", "CUDA", "kv c", "Usin", "orld", "axim", "x_nu", "uto-", "oadi", "neCo", "idin",
     "kes ", "Work", "Appl", "vLLM", "Sett", "gs: ", "ptur", "most", "p sp", "oad ", "█  v", "█  m", "Hybr", "mamb", " GB ",
-    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ",
+    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ", "nd task",
 )  # fmt: skip
 """Every rule's sample holds one of these (a test says which does not: add a fragment of its words).
 

@@ -36,6 +36,8 @@ class _Match(NamedTuple):
     fields: tuple[Printed, ...]
     complete: bool
     end: int
+    could_grow: bool = False
+    """Whether a longer wording begins with the whole text."""
 
 
 @functools.cache
@@ -82,7 +84,9 @@ def _best(text: str) -> _Match | None:
             elif best is None or match.end() > best.end:
                 fields = tuple(Printed(n, match.group(n), f) for n, f in forms(rule.template).items())
                 best = _Match(rule, fields, complete=True, end=match.end())
-    return best or partial
+    if best is None or partial is None:
+        return best or partial
+    return best._replace(could_grow=True)
 
 
 @functools.cache
@@ -120,19 +124,23 @@ def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
     text = records[i].text
     match = _best(text)
     taken = 1
-    if match is None:
-        return _error(records[i]), 1
-    while i + taken < len(records) and taken < MAX_JOINED and _continues(records[i + taken], records[i + taken - 1]):
-        following = records[i + taken].text
-        if match.complete and not _may_go_on(match, text, following):
+    best: tuple[_Match, int] | None = None
+    while match is not None:
+        if match.complete:
+            best = match, taken
+        at = i + taken
+        if at >= len(records) or taken >= MAX_JOINED or not _continues(records[at], records[at - 1]):
             break
-        grown = _longer(text, following, match)
+        if match.complete and not _may_go_on(match, text, records[at].text):
+            break
+        grown = _longer(text, records[at].text, match)
         if grown is None:
             break
         text, match = grown
         taken += 1
-    if not match.complete:
+    if best is None:
         return _error(records[i]), 1
+    match, taken = best
     lines = tuple(dict.fromkeys(r.line for r in records[i : i + taken]))
     return Statement(match.rule.kind, match.rule, records[i], match.fields, lines), taken
 
@@ -141,6 +149,8 @@ def _may_go_on(match: _Match, text: str, following: str) -> bool:
     """Whether a complete sentence may still lack its tail: a broken last number, or a list that runs on."""
     if _swallows_rest(match.rule):
         return _is_open(text) and _best(following) is None
+    if match.could_grow:
+        return True
     return match.end == len(text) and _ends_in_number(text) and following.strip()[:1].isdigit()
 
 
@@ -151,14 +161,14 @@ def _is_open(text: str) -> bool:
 
 def _longer(text: str, following: str, match: _Match) -> tuple[str, _Match] | None:
     """Join the next line on, broken inside a word or at a space; None where neither reads as the sentence."""
-    broken_number = match.complete and not _swallows_rest(match.rule)
+    whole = match.complete and not _swallows_rest(match.rule)
     partial = None
     for glue in ("", " "):
         joined = text + glue + (following.lstrip() if glue else following)
         grown = _best(joined)
-        if grown is None or (broken_number and (glue or grown.end <= match.end)):
+        if grown is None or (whole and grown.complete and (grown.end <= match.end or (glue and not match.could_grow))):
             continue
-        if grown.complete:
+        if grown.complete and not (whole and grown.could_grow):
             return joined, grown
         partial = partial or (joined, grown)
     return partial

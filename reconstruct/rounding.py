@@ -35,12 +35,18 @@ _SIZES = {
 _DECIMALS = {"gib": 2, "gib4": 4, "mib": 2, "ratio2": 2, "ratio4": 4, "ratio6": 6, "times": 2}
 
 
+MAX_DIGITS = 40
+"""No engine prints longer figures; hostile text must not become a number of a million digits."""
+
+
 class NotANumber(ValueError):
     """The printed text is no figure of its form."""
 
 
 def _scaled(text: str, decimals: int) -> tuple[int, int]:
     """Give (n, scale) with the printed value n/scale; scale is at least 10**decimals."""
+    if len(text) > MAX_DIGITS:
+        raise NotANumber(text[:MAX_DIGITS])
     mantissa, _, exponent = text.replace(",", "").strip().partition("e")
     whole, _, fraction = mantissa.partition(".")
     places = max(decimals, len(fraction))
@@ -49,6 +55,8 @@ def _scaled(text: str, decimals: int) -> tuple[int, int]:
         power = int(exponent or 0)
     except ValueError:
         raise NotANumber(text) from None
+    if abs(power) > MAX_DIGITS:
+        raise NotANumber(text)
     if power < 0:
         return number, 10 ** (places - power)
     return number * 10**power, 10**places
@@ -95,9 +103,12 @@ def implied(printed: Printed) -> Interval:
         return Interval.exactly(_scaled(text, 0)[0])
     if form == "ratio":
         try:
-            return Interval.exactly(float(text))
+            value = float(text)
         except ValueError:
             raise NotANumber(text) from None
+        if not math.isfinite(value):
+            raise NotANumber(text)
+        return Interval.exactly(value)
     if form in _DECIMALS:
         return _real(text, _DECIMALS[form])
     raise NotANumber(text)
