@@ -15,7 +15,8 @@ class PoolVerdict(NamedTuple):
     """How blocks x bytes compares with the memory that the workers printed.
 
     kind: `closes` (it fills the smallest printed pool but for less than a block), `poorer-rank` (the smallest printed
-    pool is larger: a rank that printed none binds), `override` (the blocks are the user's) or `open`.
+    pool is larger: a rank that printed none binds), `override` (the blocks are the user's), `withdrawn` (the bytes
+    contradict the log) or `open`.
     """
 
     kind: str

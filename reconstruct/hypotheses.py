@@ -123,20 +123,20 @@ def _tells(allowed: Interval) -> bool:
 def hypotheses(
     planner: Planner, stated: Layout, base: Solution, era: Era, span: Span, shape: Shape
 ) -> tuple[Hypothesis, ...]:
-    """Judge what the log states and what else could be, each distinct layout once.
+    """Judge what the log states and what else could be; ways to the same layout stand in one hypothesis.
 
     Empty where the log says nothing of the bytes of a block, so that everything would fit.
     """
-    found = [weighed(STATED, stated, base, era, shape, stated=True)]
-    if found[0].fits and not _tells(found[0].allowed):
+    first = weighed(STATED, stated, base, era, shape, stated=True)
+    if first.fits and not _tells(first.allowed):
         return ()
-    seen = {stated}
+    ways: dict[Layout, list[str]] = {}
     for name, changes in _alternatives(planner):
         layout = planner.layout(era, span, **changes)
-        if isinstance(layout, Layout) and layout not in seen:
-            seen.add(layout)
-            found.append(weighed(name, layout, base, era, shape))
-    return tuple(found)
+        if isinstance(layout, Layout) and layout != stated:
+            ways.setdefault(layout, []).append(name)
+    others = [weighed(" or ".join(names), layout, base, era, shape) for layout, names in ways.items()]
+    return (first, *others)
 
 
 def _alternatives(planner: Planner) -> Iterator[tuple[str, dict[str, object]]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 OPEN = PoolVerdict("open", "the log bounds blocks, bytes or pool too little to compare them")
 CLOSES = PoolVerdict("closes", "blocks x bytes fill the smallest printed pool but for less than a block")
+CONTRADICTED = PoolVerdict("withdrawn", "the geometry's bytes per block contradict the log")
+UNASKED = PoolVerdict("open", "no geometry gives the bytes of a block")
 BYTES = Term("bytes_per_block")
 COARSE = 0.01
 """Blocks known worse than this share of themselves say nothing of a pool."""
@@ -70,13 +72,14 @@ def engine_geometry(
     """
     from reconstruct.hypotheses import hypotheses, plain_products
 
-    verdict = pool_verdict(kept, base.solution, shown.shape)
     if isinstance(shown.layout, Layout) and not isinstance(planner, NoGeometry):
+        used = shown.solution is kept
+        verdict = pool_verdict(kept, base.solution, shown.shape) if used else CONTRADICTED
         judged = hypotheses(planner, shown.layout, base.solution, base.era, base.span, base.shape)
         return EngineGeometry(dp, shown.layout, verdict, judged)
     allowed = base.solution.values.get(BYTES, ANYTHING)
     size = base.solution.values.get(Term("block_size"), ANYTHING)
-    return EngineGeometry(dp, None, verdict, (), plain_products(allowed, size, element_bytes(settings)))
+    return EngineGeometry(dp, None, UNASKED, (), plain_products(allowed, size, element_bytes(settings)))
 
 
 def element_bytes(settings: Settings) -> tuple[int, ...]:
