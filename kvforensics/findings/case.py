@@ -130,7 +130,8 @@ class Case(NamedTuple):
 
     def cost(self, size: Interval) -> Cost:
         """Give what so many bytes of pool are worth."""
-        return Cost(size, tokens_for(size, self.rate))
+        tokens = tokens_for(size, self.rate)
+        return Cost(size, at_least_zero(tokens) if low(size) >= 0 and tokens != ANYTHING else tokens)
 
     @property
     def world(self) -> int:

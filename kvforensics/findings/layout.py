@@ -85,7 +85,7 @@ def _padding_waste(case: Case) -> Finding | None:
         )
     else:
         detail = f"The state page is padded by {share} % to the attention page; as much of the state blocks is wasted."
-    detail += f" That is up to {gib_text(Interval(0, top))} here." if top else ""
+    detail += f" That is {gib_text(Interval(None, top))} here." if top else ""
     severity = WARNING if share >= PADDING_LARGE.value else NOTE
     if share < PADDING_SMALL.value:
         detail += " It is too small to matter."

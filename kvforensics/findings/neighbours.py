@@ -16,7 +16,7 @@ from kvforensics.findings.finding import (
     Threshold,
     Unsaid,
 )
-from kvforensics.report.sizes import gib_text
+from kvforensics.report.sizes import gib, gib_text
 from parsers.rules.out_of_memory import other_processes
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.rounding import GIB, implied
@@ -65,7 +65,7 @@ def _budget_exceeds_free(case: Case) -> Finding | None:
     refusals = case.of("free_below_requested", "external_exceeds")
     if not refusals:
         return None
-    first = refusals[0]
+    first = max(refusals, key=lambda s: low(printed(s, "requested_memory").minus(printed(s, "initial_free_memory"))))
     total, free, budget = (printed(first, n) for n in ("total_memory", "initial_free_memory", "requested_memory"))
     short = at_least_zero(budget.minus(free))
     tops = [
@@ -122,7 +122,7 @@ def _held_by_others(case: Case) -> Finding | Unsaid | None:
         detail = (
             f"On {held.rank.name} {gib_text(in_use)} were in use at the baseline; an engine of this release and "
             "world size holds up to "
-            f"{gib_text(Interval.exactly(int(own)))} itself. The rest can be another process, a display or WSL."
+            f"{gib(Interval.exactly(int(own)))} GiB itself. The rest can be another process, a display or WSL."
         )
         if _unified(case):
             detail += " On unified memory it can also be the page cache."
@@ -254,7 +254,7 @@ def _unexplained(case: Case) -> Finding | None:
     beyond = Interval(int(low(rest) - limit), None if rest.high is None else int(rest.high - limit))
     detail = (
         f"On {held.rank.name} {gib_text(rest)} are neither weights nor torch's peak; up to "
-        f"{gib_text(Interval.exactly(int(limit)))} is usual. "
+        f"{gib(Interval.exactly(int(limit)))} GiB is usual. "
         "Suspects, likeliest first: another process that started meanwhile, communication buffers, a library's "
         "workspace, a pool that "
         "kept what it freed."

@@ -35,12 +35,10 @@ def _batched_tokens(case: Case) -> Finding | Unsaid | None:
         else "Whether the forward pass or the sampler dominates, the log cannot tell. "
     )
     if batch:
-        each = Interval(0, int(peak.high * 1000 / batch))
-        detail += f"If it is the forward pass, 1,000 batched tokens cost up to {gib_text(each)}. "
+        each = Interval(None, int(peak.high * 1000 / batch))
+        detail += f"If it is the forward pass, 1,000 batched tokens cost {gib_text(each)}. "
     if seqs:
-        detail += (
-            f"If it is the sampler, 100 sequences cost up to {gib_text(Interval(0, int(peak.high * 100 / seqs)))}."
-        )
+        detail += f"If it is the sampler, 100 sequences cost {gib_text(Interval(None, int(peak.high * 100 / seqs)))}."
     half = f"--max-num-batched-tokens {batch // 2}" if batch else "--max-num-batched-tokens half of now"
     actions = (
         Action(half, (), "slower prefill; no gain where the sampler dominates"),
