@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import blocks_commands, change_commands
+from kvforensics import blocks_commands, change_commands, probe_commands
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 
@@ -196,6 +196,7 @@ def lines(
 
 blocks_commands.register(app, _out, _complain)
 change_commands.register(app, _out, _complain)
+probe_commands.register(app, _out, _complain)
 
 
 def main() -> None:
