@@ -115,10 +115,6 @@ def _continues(record: Record, previous: Record) -> bool:
     return not record.prefixed and record.line <= previous.line + 1 and bool(record.text)
 
 
-def _ends_in_number(text: str) -> bool:
-    return text[-1:].isdigit()
-
-
 def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
     """Read the sentence that begins at record `i`; give it and the number of records it took."""
     text = records[i].text
@@ -151,7 +147,8 @@ def _may_go_on(match: _Match, text: str, following: str) -> bool:
         return _is_open(text) and _best(following) is None
     if match.could_grow:
         return True
-    return match.end == len(text) and _ends_in_number(text) and following.strip()[:1].isdigit()
+    ends_in_number = match.end >= len(text.rstrip(".,")) and text.rstrip(".,")[-1:].isdigit()
+    return ends_in_number and following.lstrip(".,")[:1].isdigit()
 
 
 def _is_open(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from reconstruct.interval import ANYTHING, Interval
+from reconstruct.interval import ANYTHING, Interval, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -179,24 +179,38 @@ class FloorDivision(NamedTuple):
         return (self.quotient, self.pool, self.divisor)
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
-        """Use `count * divisor <= pool < (count + 1) * divisor`."""
-        count, pool, divisor = (box.get(t, ANYTHING) for t in self.terms)
-        if pool.high is not None and pool.high < 0:
-            return
-        if pool.high is not None and divisor.low is not None and divisor.low > 1:  # 1 is no more than its sign
-            yield self.quotient, Interval(None, int(pool.high) // int(divisor.low))
-        if pool.high is not None and count.low:
-            yield self.divisor, Interval(None, int(pool.high) // int(count.low))
-        if count.low and divisor.low is not None:  # a count of 0 may come of a pool below 0
+        """Use `count * divisor <= pool < (count + 1) * divisor`; a pool below 0 has no blocks, and no equation."""
+        count, divisor = _natural(box.get(self.quotient, ANYTHING)), _natural(box.get(self.divisor, ANYTHING))
+        pool = box.get(self.pool, ANYTHING)
+        if pool.high is not None:
+            if pool.high < 0:
+                return
+            if divisor.low > 1:  # 1 is no more than its sign
+                yield self.quotient, Interval(None, int(pool.high) // int(divisor.low))
+            if count.low:
+                yield self.divisor, Interval(None, int(pool.high) // int(count.low))
+        if count.low:
             yield self.pool, Interval(int(count.low) * int(divisor.low), None)
         if not self.whole_pool:
             return
-        if pool.low is not None and pool.low >= 0 and divisor.high:
-            yield self.quotient, Interval(int(pool.low) // int(divisor.high), None)
-        if pool.low is not None and pool.low >= 0 and count.high is not None:
-            yield self.divisor, Interval(int(pool.low) // (int(count.high) + 1) + 1, None)
+        if pool.low is not None and pool.low >= 0:
+            if divisor.high:
+                yield self.quotient, Interval(int(pool.low) // int(divisor.high), None)
+            if count.high is not None:
+                yield self.divisor, Interval(int(pool.low) // (int(count.high) + 1) + 1, None)
         if count.high is not None and divisor.high is not None:
             yield self.pool, Interval(None, (int(count.high) + 1) * int(divisor.high) - 1)
+
+
+class _Natural(NamedTuple):
+    """An interval of numbers that cannot be negative."""
+
+    low: Number
+    high: Number | None
+
+
+def _natural(interval: Interval) -> _Natural:
+    return _Natural(max(0, interval.low or 0), interval.high if interval.high is None else max(0, interval.high))
 
 
 class Product(NamedTuple):
@@ -214,14 +228,14 @@ class Product(NamedTuple):
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
         """Use that a product of non-negative numbers grows with both."""
-        product, left, right = (box.get(t, ANYTHING) for t in self.terms)
-        low = None if left.low is None or right.low is None else left.low * right.low
+        product, left, right = (_natural(box.get(t, ANYTHING)) for t in self.terms)
         high = None if left.high is None or right.high is None else left.high * right.high
-        yield self.product, Interval(low, high)
+        yield self.product, Interval(left.low * right.low, high)
         for this, other in ((self.left, right), (self.right, left)):
-            least = None if product.low is None or not other.high else -(-int(product.low) // int(other.high))
+            least = -(-int(product.low) // int(other.high)) if other.high else None
             most = None if product.high is None or not other.low else int(product.high) // int(other.low)
             yield this, Interval(least, most)
+
 
 
 class Minimum(NamedTuple):
@@ -346,17 +360,17 @@ class Quotient(NamedTuple):
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
         """Use monotonicity, with the rounding of one division as margin."""
-        ratio, over, under = (box.get(t, ANYTHING) for t in self.terms)
+        ratio, over, under = (_natural(box.get(t, ANYTHING)) for t in self.terms)
         wide, tight = 1 + 4e-16, 1 - 4e-16
-        low = None if over.low is None or not under.high else over.low / under.high * tight
+        low = over.low / under.high * tight if under.high else None
         high = None if over.high is None or not under.low else over.high / under.low * wide
         yield self.ratio, Interval(low, high)
-        low = None if ratio.low is None or under.low is None else math.ceil(ratio.low * under.low * tight)
-        high = None if ratio.high is None or under.high is None else math.floor(ratio.high * under.high * wide)
-        yield self.numerator, Interval(low, high)
-        low = None if over.low is None or not ratio.high else math.ceil(over.low / ratio.high * tight)
-        high = None if over.high is None or not ratio.low else math.floor(over.high / ratio.low * wide)
-        yield self.denominator, Interval(low, high)
+        most = None if ratio.high is None or under.high is None else math.floor(ratio.high * under.high * wide)
+        yield self.numerator, Interval(math.ceil(ratio.low * under.low * tight), most)
+        least = math.ceil(over.low / ratio.high * tight) if ratio.high else None
+        most = None if over.high is None or not ratio.low else math.floor(over.high / ratio.low * wide)
+        yield self.denominator, Interval(least, most)
+
 
 
 class TruncatedProduct(NamedTuple):
@@ -374,13 +388,13 @@ class TruncatedProduct(NamedTuple):
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
         """Use `tokens <= ratio * length < tokens + 1`, with the rounding of one product as margin."""
-        tokens, ratio, length = (box.get(t, ANYTHING) for t in self.terms)
-        low = None if ratio.low is None or length.low is None else math.floor(ratio.low * length.low)
+        tokens, ratio, length = (_natural(box.get(t, ANYTHING)) for t in self.terms)
         high = None if ratio.high is None or length.high is None else math.floor(ratio.high * length.high)
-        yield self.tokens, Interval(low, high)
-        least = None if tokens.low is None or not length.high else tokens.low / length.high * (1 - 4e-16)
+        yield self.tokens, Interval(math.floor(ratio.low * length.low), high)
+        least = tokens.low / length.high * (1 - 4e-16) if length.high else None
         most = None if tokens.high is None or not length.low else (tokens.high + 1) / length.low * (1 + 4e-16)
         yield self.ratio, Interval(least, most)
+
 
 
 class CeilDivision(NamedTuple):
@@ -398,13 +412,14 @@ class CeilDivision(NamedTuple):
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
         """Bound the quotient, and the length by it."""
-        blocks, length, size = (box.get(t, ANYTHING) for t in self.terms)
-        low = None if length.low is None or not size.high else -(-int(length.low) // int(size.high))
+        blocks, length, size = (_natural(box.get(t, ANYTHING)) for t in self.terms)
+        low = -(-int(length.low) // int(size.high)) if size.high else None
         high = None if length.high is None or not size.low else -(-int(length.high) // int(size.low))
         yield self.blocks, Interval(low, high)
-        low = None if blocks.low is None or size.low is None else (int(blocks.low) - 1) * int(size.low) + 1
-        high = None if blocks.high is None or size.high is None else int(blocks.high) * int(size.high)
-        yield self.length, Interval(low, high)
+        least = (int(blocks.low) - 1) * int(size.low) + 1 if blocks.low and size.low else None
+        most = None if blocks.high is None or size.high is None else int(blocks.high) * int(size.high)
+        yield self.length, Interval(least, most)
+
 
 
 class Multiple(NamedTuple):
@@ -424,11 +439,10 @@ class Multiple(NamedTuple):
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
         """Bound tokens by blocks and the reverse; a remainder of less than one group hides in the division."""
-        tokens, blocks, size = (box.get(t, ANYTHING) for t in self.terms)
+        tokens, blocks, size = (_natural(box.get(t, ANYTHING)) for t in self.terms)
         g, cp = self.groups, self.context_parallel
-        low = None if blocks.low is None or size.low is None else int(blocks.low) // g * int(size.low) * cp
         high = None if blocks.high is None or size.high is None else int(blocks.high) // g * int(size.high) * cp
-        yield self.tokens, Interval(low, high)
-        low = None if tokens.low is None or not size.high else -(-int(tokens.low) // (int(size.high) * cp)) * g
-        high = None if tokens.high is None or not size.low else int(tokens.high) // (int(size.low) * cp) * g + g - 1
-        yield self.blocks, Interval(low, high)
+        yield self.tokens, Interval(int(blocks.low) // g * int(size.low) * cp, high)
+        least = -(-int(tokens.low) // (int(size.high) * cp)) * g if size.high else None
+        most = None if tokens.high is None or not size.low else int(tokens.high) // (int(size.low) * cp) * g + g - 1
+        yield self.blocks, Interval(least, most)
