@@ -115,7 +115,7 @@ def _no_kv_memory(case: Case) -> Finding | None:
         ("cudagraph_memory_applied", "graphs"), ("available_kv_cache_memory", "left for the KV cache"),
     )  # fmt: skip
     account = [f"{label} {gib_text(q.interval)}" for name, label in terms if (q := case.quantity(name)) is not None]
-    eaters = [(name, label) for name, label in terms[1:4] if case.value(name).low is not None]
+    eaters = [(name, label) for name, label in terms[1:4] if low(case.value(name)) > 0]
     largest = max(eaters, key=lambda t: low(case.value(t[0])), default=None)
     left = case.value("available_kv_cache_memory")
     detail = "Nothing is left of the budget for the KV cache."

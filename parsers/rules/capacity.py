@@ -116,11 +116,11 @@ RULES = (
     *(
         Rule(  # the same with the estimate of what would fit (v1/core/kv_cache_utils.py check_enough_kv_cache_memory)
             "need",
-            f"To serve at least one request with the {whose} max seq len"
+            f"To serve at least one request with the {whose}"
             + _NEED
             + ". Based on the available memory, the estimated maximum model length is {estimated_max_model_len:count}.",
             releases,
-            f"To serve at least one request with the {whose} max seq len"
+            f"To serve at least one request with the {whose}"
             + _NEED_SAMPLE
             + ". Based on the available memory, the estimated maximum model length is 78864.",
         )

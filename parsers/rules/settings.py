@@ -5,9 +5,21 @@ from __future__ import annotations
 from parsers.rule import Rule
 
 RULES = (
-    # The banner of api_utils.py draws a logo; version and model stand right of it.
-    Rule("banner_version", "█  version {version:word} ", ("0.14.1", "0.33.0"), "█  version 0.22.0 ", ("█  version ",)),
-    Rule("banner_model", "█  model   {model:rest}", ("0.14.1", "0.33.0"), "█  model   org/model-7b", ("█  model   ",)),
+    # The banner of api_utils.py draws a logo; version and model stand right of its second and third row.
+    Rule(
+        "banner_version",
+        "▄▄ ▄█ █     █     █ ▀▄▀ █  version {version:rest}",
+        ("0.14.1", "0.33.0"),
+        "▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.22.0",
+        ("█  version ",),
+    ),
+    Rule(
+        "banner_model",
+        "█▄█▀ █     █     █     █  model   {model:rest}",
+        ("0.14.1", "0.33.0"),
+        "█▄█▀ █     █     █     █  model   org/model-7b",
+        ("█  model   ",),
+    ),
     Rule("api_version", "vLLM API server version {version:rest}", ("0.4.3", "0.24.0"), "vLLM API server version 0.8.5"),
     Rule(
         "api_version",

@@ -14,6 +14,7 @@ from kvforensics.findings.effects import Rate, highest_utilization, pool_after, 
 from kvforensics.findings.finding import ERROR, NOTE, SEVERITIES, Cost, Finding
 from kvforensics.report.json import explain_object
 from reconstruct.interval import ANYTHING, Interval
+from tests.kvforensics.findings.starts import TIGHT, truth
 from tests.render.lines import render
 from tests.render.parts import INJECTABLE, Failure
 from tests.render.strategies import truths
@@ -62,6 +63,20 @@ def test_nothing_is_invented(truth: Truth) -> None:
     if truth.failure is Failure.FREE_BELOW_DESIRED:
         assert "budget-exceeds-free-memory" in found
     json.dumps(explain_object(report))
+
+
+def test_the_estimate_that_a_refusal_prints_becomes_the_length_to_set() -> None:
+    """Before 0.29 the estimate counts the null block too, so the length stays a block below it."""
+    was = truth("0.24.0", TIGHT, full_model_len=131072)
+    refused = next(
+        f for v in explain(render(was).encode()).verdicts for f in v.findings if f.id == "request-does-not-fit"
+    )
+    longest = was.longest(was.ranks[0])
+    assert refused.actions[0].do == f"--max-model-len {longest - was.block_size}"
+    assert refused.cost.bytes.contains(
+        was.blocks_per_request(131072) * TIGHT.bytes_per_block - was.check_memory(was.ranks[0])
+    )
+    assert refused.cost.tokens == Interval.exactly(131072 - longest)
 
 
 @given(sizes, sizes, st.floats(0.0001, 0.5))
