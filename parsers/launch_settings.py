@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from parsers.rule import MATCH_SECONDS
+from parsers.rule import MATCH_SECONDS, whole_number
 
 if TYPE_CHECKING:
     from parsers.startups import StartUpLog
@@ -73,6 +73,9 @@ ARGUMENT_KEYS = (
 )  # fmt: skip
 """Arguments that decide memory."""
 
+BEYOND = 1e20
+"""No memory setting comes near; what does is text."""
+
 _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[A-Za-z]+\([^)]*\)|[^\s,(){}\[\]]+)"
 
 
@@ -89,12 +92,14 @@ def _value(text: str) -> Value | None:
         return text[1:-1]
     if text in {"None", "True", "False"}:
         return {"None": None, "True": True, "False": False}[text]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text.removeprefix("torch.").rstrip(")>")
+    number = whole_number(text)
+    if number is not None:
+        return number
+    try:
+        real = float(text)
+    except ValueError:
+        return text.removeprefix("torch.").rstrip(")>")
+    return real if -BEYOND < real < BEYOND else text  # nan and inf are no settings either
 
 
 def _find(text: str, name: str, style: str) -> str | None:
@@ -126,6 +131,8 @@ def read(startup: StartUpLog) -> Settings:
             for printed in statement.fields:
                 if printed.name == "max_model_len" and printed.name in values:
                     continue
-                values[printed.name] = Setting(int(printed.text.replace(",", "")), statement.lines)
+                number = whole_number(printed.text)
+                if number is not None:
+                    values[printed.name] = Setting(number, statement.lines)
     changes = bool(startup.of("changed_arguments"))
     return Settings(values, changes, bool(startup.of("arguments")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parsers.rule import whole_number
 from parsers.startups import (
     RANK_KINDS,
     WORKER_TOKENS_KINDS,
@@ -53,7 +54,9 @@ class _Worker:
         self.tp = who.tp if who.tp is not None else self.tp
         self.rank = who.rank if who.rank is not None else self.rank
         if statement.kind in {"rank", "world"}:
-            told = {p.name: int(p.text) for p in statement.fields if p.form == "count"}
+            told = {
+                p.name: n for p in statement.fields if p.form == "count" and (n := whole_number(p.text)) is not None
+            }
             self.rank = told.get("rank", self.rank)
             self.dp, self.pp, self.tp = told.get("dp", self.dp), told.get("pp", self.pp), told.get("tp", self.tp)
         if statement.kind in RANK_KINDS:
@@ -141,7 +144,9 @@ def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[R
         if statement.kind != "concurrency" or not groups or any(s.kind == "concurrency" for s in groups[-1]):
             groups.append([])
         groups[-1].append(statement)
-    complete = len({tuple(s.kind for s in group) for group in groups}) == 1 and len(groups) in _worlds(ranks, statements)
+    complete = len({tuple(s.kind for s in group) for group in groups}) == 1 and len(groups) in _worlds(
+        ranks, statements
+    )
     dp = ranks[0].dp if ranks else 0
     if not complete:
         return ranks + [_nameless(i, dp, (s,)) for i, s in enumerate(counts)]
@@ -155,7 +160,7 @@ def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[R
 
 def _worlds(ranks: list[RankLog], statements: tuple[Statement, ...]) -> set[int]:
     """Give how many workers there are, by the lines that say so, else by those that spoke."""
-    told = {int(text) for s in statements if s.kind in {"rank", "world"} and (text := s.text("world_size"))}
+    told = {n for s in statements if s.kind in {"rank", "world"} and (n := whole_number(s.text("world_size")))}
     return told or {len([r for r in ranks if r.name != "drafter"])}
 
 

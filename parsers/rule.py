@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from parsers.record import Record
 
+MOST_DIGITS = 20
+"""Digits of the largest 64-bit count. No engine prints a longer run; hostile text must not become a number of megabytes."""
+
+_WHOLE = rf"\d{{1,{MOST_DIGITS}}}"
+_FRACTION = r"(?:\.\d{1,25})?"
+_EXPONENT = r"(?:e-?[0-3]?\d)?"
+_END = r"(?!\.?\d)"
+
 FORMS = {
-    "gib": r"-?\d+(?:\.\d+)?(?:e-?\d+)?",  # GiB, rounded to two decimals unless more are printed
-    "gib4": r"-?\d+\.\d{4}",  # GiB by %.4f, whatever the label says
-    "mib": r"-?\d+\.\d{2}",  # MiB by %.2f
-    "size": r"-?\d+(?:\.\d+)? ?(?:bytes|[KMGT]i?B)",  # torch's own "1.50 GiB", "512.00 MiB"
-    "bytes": r"-?\d+",
-    "count": r"-?\d+(?:,\d{3})*",
-    "ratio": r"\d+(?:\.\d+)?(?:e-?\d+)?",  # a float as Python prints it, all digits
-    "ratio2": r"\d+\.\d{2}",  # by %.2f
-    "ratio4": r"-?\d+\.\d{4}",  # by %.4f
-    "ratio6": r"\d+\.\d{6}",  # by %f
-    "times": r"\d+\.\d{2}",  # a multiple by %.2f
-    "number": r"-?\d+(?:\.\d+)?",  # a figure that stays text: seconds, percent
+    "gib": f"-?{_WHOLE}{_FRACTION}{_EXPONENT}{_END}",  # GiB, rounded to two decimals unless more are printed
+    "gib4": rf"-?{_WHOLE}\.\d{{4}}",  # GiB by %.4f, whatever the label says
+    "mib": rf"-?{_WHOLE}\.\d{{2}}",  # MiB by %.2f
+    "size": rf"-?{_WHOLE}{_FRACTION} ?(?:bytes|[KMGT]i?B)",  # torch's own "1.50 GiB", "512.00 MiB"
+    "bytes": rf"-?{_WHOLE}(?!\d)",
+    "count": rf"-?{_WHOLE}(?:,\d{{3}}){{0,6}}(?!\d)",
+    "ratio": f"{_WHOLE}{_FRACTION}{_EXPONENT}{_END}",  # a float as Python prints it, all digits
+    "ratio2": rf"{_WHOLE}\.\d{{2}}",  # by %.2f
+    "ratio4": rf"-?{_WHOLE}\.\d{{4}}",  # by %.4f
+    "ratio6": rf"{_WHOLE}\.\d{{6}}",  # by %f
+    "times": rf"{_WHOLE}\.\d{{2}}",  # a multiple by %.2f
+    "number": f"-?{_WHOLE}{_FRACTION}{_END}",  # a figure that stays text: seconds, percent
     "text": r".*?",
     "word": r"\S+?",
     "rest": r".*",
@@ -38,6 +46,14 @@ MARK_LENGTH = 13
 
 MATCH_SECONDS = 0.5
 """No single match may take longer; the templates are linear, so only hostile text comes near."""
+
+
+def whole_number(text: str | None) -> int | None:
+    """Read a printed count, with commas or without; None where there is none or no engine would print it."""
+    digits = (text or "").replace(",", "").strip()
+    if len(digits) > MOST_DIGITS or not digits.removeprefix("-").isdecimal():
+        return None
+    return int(digits)
 
 
 class Printed(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from parsers.rule import whole_number
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -110,10 +112,11 @@ def identity(name: str | None) -> Identity:
     for part in (match["parts"] or "").replace(" ", "_").split("_"):
         letters = part.rstrip("0123456789").rstrip("=")
         digits = part[len(part.rstrip("0123456789")) :]
-        if digits:
-            found[letters.lower()] = int(digits)
+        number = whole_number(digits)
+        if number is not None:
+            found[letters.lower()] = number
     dp = found.get("dp", found.get("") if kind == "engine" else None)
-    rank = found.get("rank", int(match["number"]) if match["number"] else None)
+    rank = found.get("rank", whole_number(match["number"]))
     return Identity(kind, dp, found.get("pp"), found.get("tp"), rank)
 
 

@@ -274,7 +274,7 @@ def evidence_of(
 ) -> Iterator[Evidence]:
     """Give a layout as claims. `stages` tells each rank's pipeline stage, None where the log does not."""
     yield Evidence(Term("bytes_per_block"), layout.bytes_per_block, origin, lines)
-    if len(layout.stages) > 1 and len(layout.stages) == len({*stages.values()} - {None}):
+    if len(layout.stages) > 1 and {*stages.values()} - {None} == {*range(len(layout.stages))}:
         for rank, stage in stages.items():
             if stage is not None:
                 yield Evidence(Term("bytes_per_block", rank), layout.stages[stage], origin, lines)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.launch_settings import read
 from parsers.ranks import NAMELESS
+from parsers.rule import whole_number
 from reconstruct.cache_groups import cache_groups
 from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible
@@ -71,10 +72,10 @@ class _Facts(NamedTuple):
 
 def _engines_possible(log: StartUpLog, span: Span) -> tuple[str, ...]:
     kinds = {s.kind for s in log.statements}
-    if span.low > LAST_V0 or (kinds & V1_KINDS and not kinds & V0_KINDS):
-        return ("V1",)
-    if span.high < FIRST_V1 or (kinds & V0_KINDS and not kinds & V1_KINDS):
-        return ("V0",)
+    if span.low > LAST_V0 or span.high < FIRST_V1:  # the release outranks the wordings: two logs may be spliced
+        return ("V1",) if span.low > LAST_V0 else ("V0",)
+    if bool(kinds & V1_KINDS) != bool(kinds & V0_KINDS):
+        return ("V1",) if kinds & V1_KINDS else ("V0",)
     both_blocks = any(s.kind == "blocks" and s.text("num_cpu_blocks") for s in log.statements)
     return ("V0",) if both_blocks else ("V0", "V1")
 
@@ -211,7 +212,7 @@ def _shape(
         explicit_pool=explicit or settings.number("kv_cache_memory_bytes") is not None,
         overridden=bool(overrides(engine)) or settings.number("num_gpu_blocks_override") is not None,
         cache_groups=groups,
-        context_parallel=int(told[0]) if told and told[0] else settings.number("decode_context_parallel_size") or 1,
+        context_parallel=whole_number(told[0] if told else None) or settings.number("decode_context_parallel_size") or 1,
         workers_tokens=tuple(
             i for i, r in enumerate(engine.ranks) if any(s.kind in {"tokens", "blocks"} for s in r.statements)
         ),

@@ -35,7 +35,7 @@ _SIZES = {
 _DECIMALS = {"gib": 2, "gib4": 4, "mib": 2, "ratio2": 2, "ratio4": 4, "ratio6": 6, "times": 2}
 
 
-MAX_DIGITS = 40
+MAX_DIGITS = 64
 """No engine prints longer figures; hostile text must not become a number of a million digits."""
 
 

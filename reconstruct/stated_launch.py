@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from parsers.rule import whole_number
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.launch import Launch, Speculation
@@ -96,7 +97,7 @@ def _length(settings: Settings) -> int | None:
 
 def _capacity_length(log: StartUpLog) -> int | None:
     said = [s.text("max_model_len") for s in log.of("tokens", "concurrency", "auto_fit")]
-    lengths = {int(text.replace(",", "")) for text in said if text}
+    lengths = {whole_number(text) for text in said if text}
     return lengths.pop() if len(lengths) == 1 else None
 
 
