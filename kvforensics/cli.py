@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import blocks_commands, change_commands, probe_commands
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 
@@ -194,15 +194,20 @@ def lines(
         raise typer.Exit(ExitCode.USAGE) from None
 
 
-blocks_commands.register(app, _out, _complain)
-change_commands.register(app, _out, _complain)
-probe_commands.register(app, _out, _complain)
+@functools.cache
+def whole_app() -> typer.Typer:
+    """Give the application with every command; `explain` alone starts without them, for it must be quick."""
+    from kvforensics import blocks_commands, change_commands, plan_commands, probe_commands
+
+    for commands in (blocks_commands, change_commands, plan_commands, probe_commands):
+        commands.register(app, _out, _complain)
+    return app
 
 
 def main() -> None:
     """Run the command line; end with the codes of kvforensics.errors."""
     try:
-        app()
+        (app if sys.argv[1:2] == ["explain"] else whole_app())()
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(0) from None

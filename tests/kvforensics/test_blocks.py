@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kvforensics.blocks import MAY_START, NO_MEMORY, REFUSED, STARTS, NoConfig, blocks
-from kvforensics.cli import app
+from kvforensics.cli import whole_app
 from kvforensics.errors import UsageFault
 from kvforensics.given import size
 from kvforensics.report.blocks_document import numbers
@@ -33,7 +33,7 @@ def _no_local_cache(monkeypatch, tmp_path):
 
 def run(*arguments):
     """Run the command; give its exit code and what it wrote to either stream."""
-    done = CliRunner().invoke(app, ["blocks", *arguments])
+    done = CliRunner().invoke(whole_app(), ["blocks", *arguments])
     return done.exit_code, done.output
 
 
