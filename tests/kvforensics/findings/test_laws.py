@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvforensics.explanation import NothingToExplain, explain
@@ -32,7 +32,7 @@ OF_MEMORY = {i for i, r in BY_ID.items() if ERROR in r.severities and i != "rest
 sizes = st.integers(1, 1 << 38)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(truths(injections=INJECTABLE))
 def test_nothing_is_invented(truth: Truth) -> None:
     """Findings of a start-up fit how it ended, lie in the log, and survive as JSON."""
@@ -115,23 +115,19 @@ def test_an_unknown_pool_has_no_tokens() -> None:
     assert tokens_for(Interval.exactly(5), Rate(ANYTHING, Interval.exactly(9), 16)) == ANYTHING
 
 
-costs = st.integers(0, 1 << 40).map(lambda n: Cost(Interval.exactly(n)))
-findings = st.lists(
-    st.builds(
-        Finding,
-        st.sampled_from(sorted(BY_ID)),
-        st.sampled_from(SEVERITIES),
-        st.just("t"),
-        st.just("d"),
-        st.just((1,)),
-        costs,
-    ),
-    unique_by=lambda f: f.id,
-    max_size=12,
-)
+def _finding(item: tuple[str, tuple[str, int]]) -> Finding:
+    identifier, (severity, size) = item
+    return Finding(identifier, severity, "title", "detail", (1,), Cost(Interval.exactly(size)))
 
 
-@settings(max_examples=40)
+findings = st.dictionaries(
+    st.sampled_from(sorted(BY_ID)), st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 1 << 40)), max_size=12
+).map(lambda drawn: [_finding(item) for item in drawn.items()])
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no fault of the law."""
+
+
+@settings(patient, max_examples=40)
 @given(findings)
 def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
     """The order keeps every finding, puts causes first, and is by cost where neither causes the other."""
@@ -142,7 +138,7 @@ def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
         assert all(places[cause] < places[finding.id] for cause in BY_ID[finding.id].after if cause in places)
 
 
-@settings(max_examples=40)
+@settings(patient, max_examples=40)
 @given(findings)
 def test_dearer_notes_come_first(some: list[Finding]) -> None:
     notes = [f._replace(severity=NOTE) for f in some if not BY_ID[f.id].after]
