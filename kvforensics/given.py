@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvforensics.errors import UsageFault
-from parsers.rule import Printed
+from parsers.template import Printed
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME, REPORTED
 from reconstruct.rebuild import Given

@@ -170,7 +170,13 @@ class _Search:
             raise ValueError("marks hold at least one byte and no newline; pass at least one")
         self._left = {mark: FADES_AFTER for mark in fading if mark not in marks}
         self.longest = max(map(len, (*self._marks, *words)))
-        self._words = _finder(list(dict.fromkeys((*words, *fading)))) if words else None
+        every = list(dict.fromkeys((*words, *fading)))
+        # searched on few lines: an automaton that is quick to build, not one that is quick to run
+        self._words = (
+            BytesAhoCorasick(every, implementation=Implementation.NoncontiguousNFA).find_matches_as_indexes
+            if words
+            else None
+        )
         self._build()
 
     def _build(self) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from parsers.rule import MATCH_SECONDS, whole_number
+from parsers.template import whole_number
 
 if TYPE_CHECKING:
     from parsers.startups import StartUpLog
 
 Value = str | int | float | bool
+
+MATCH_SECONDS = 0.5
+"""No single search may take longer; the patterns are linear, so only hostile text comes near."""
 
 
 class Setting(NamedTuple):

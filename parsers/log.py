@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 GENERIC_KINDS = frozenset(
     (
-        "constructing", "error", "out_of_memory", "out_of_memory_plain", "server_started", "serving", "shutdown", "traceback", "arguments",
+        "arguments", "constructing", "error", "out_of_memory", "out_of_memory_plain", "server_started", "serving",
+        "shutdown", "traceback",
     )
 )  # fmt: skip
 """Sentences that other programs print too: alone they are no start-up of vLLM."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
-from parsers.rule import MATCH_SECONDS, Printed, Rule, Statement, forms, holes, pattern
+from parsers.rule import Rule, Statement
 from parsers.rules import RULES
+from parsers.template import Printed, read, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,9 @@ ERROR = Rule(
 """The last line of any traceback; it stands apart from RULES because its first words are not fixed."""
 
 _ERROR_LINE = r"(?P<error_class>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?:: (?P<message>.*))?$"
+
+MAX_ERROR = 4096
+"""Characters of an error's line that are read."""
 
 MAX_JOINED = 40
 """Physical lines that one sentence may be broken into: the usage line has 500 characters, a terminal 20 columns."""
@@ -73,34 +78,28 @@ def _best(text: str) -> _Match | None:
     best: _Match | None = None
     for start in _starts(text):
         for rule in _candidates(text, start):
-            try:
-                match = pattern(rule.template).match(text, start, partial=True, timeout=MATCH_SECONDS)
-            except TimeoutError:
+            reading = read(rule.template, text, start)
+            if reading is None:
                 continue
-            if not match:
-                continue
-            if match.partial:
+            if not reading.complete:
                 partial = partial or _Match(rule, (), complete=False, end=len(text))
-            elif best is None or match.end() > best.end:
-                fields = tuple(Printed(n, match.group(n), f) for n, f in forms(rule.template).items())
-                best = _Match(rule, fields, complete=True, end=match.end())
+            elif best is None or reading.end > best.end:
+                best = _Match(rule, reading.fields, complete=True, end=reading.end)
     if best is None or partial is None:
         return best or partial
     return best._replace(could_grow=True)
 
 
 @functools.cache
-def _error_pattern() -> Any:  # noqa: ANN401 - package regex has no types
-    import regex
-
-    return regex.compile(_ERROR_LINE)
+def _error_pattern() -> re.Pattern[str]:
+    return re.compile(_ERROR_LINE)
 
 
 def _error(record: Record) -> Statement | None:
     """Read the line that names an exception, where no rule knows its message."""
     if "Error" not in record.text and "Exception" not in record.text:
         return None
-    match = _error_pattern().match(record.text.strip(), timeout=MATCH_SECONDS)
+    match = _error_pattern().match(record.text[:MAX_ERROR].strip())
     if not match:
         return None
     fields = tuple(Printed(n, match[n] or "", "text") for n in ("error_class", "message"))
@@ -108,7 +107,7 @@ def _error(record: Record) -> Statement | None:
 
 
 def _swallows_rest(rule: Rule) -> bool:
-    return holes(rule.template)[-1][2] == "rest"
+    return segments(rule.template)[-1].form == "rest"
 
 
 def _continues(record: Record, previous: Record) -> bool:

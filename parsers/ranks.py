@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parsers.rule import whole_number
 from parsers.startups import (
     RANK_KINDS,
     WORKER_TOKENS_KINDS,
@@ -14,6 +13,7 @@ from parsers.startups import (
     identity,
     process_of,
 )
+from parsers.template import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

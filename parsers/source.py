@@ -44,7 +44,7 @@ MAX_ODD_SHARE = 0.3
 A log in another 8-bit encoding stays below: its prefixes, figures and paths are ASCII.
 """
 
-_CONTROL = {code: None for code in range(32) if chr(code) not in "\t\n\r\b\f\x1b"} | {127: None, 0xFFFD: None}
+_CONTROL = bytes({*range(32), 127} - set(b"\t\n\r\b\f\x1b"))
 
 
 class UnreadableInput(OSError):
@@ -182,8 +182,10 @@ def looks_binary(sample: bytes) -> bool:
     body = sample.lstrip(b"\0")
     if not body:
         return True
-    text = body.decode(errors="replace")
-    return len(text) - len(text.translate(_CONTROL)) > MAX_ODD_SHARE * len(text)
+    odd = len(body) - len(body.translate(None, _CONTROL))
+    if not body.isascii():
+        odd += body.decode(errors="replace").count("\ufffd")
+    return odd > MAX_ODD_SHARE * len(body)
 
 
 def _unreadable(name: str, error: Exception) -> UnreadableInput:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from parsers.rule import whole_number
+from parsers.template import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

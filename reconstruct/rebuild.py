@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.launch_settings import read
 from parsers.ranks import NAMELESS
-from parsers.rule import whole_number
+from parsers.template import whole_number
 from reconstruct.cache_groups import cache_groups
 from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible

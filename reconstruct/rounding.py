@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconstruct.interval import Interval
 
 if TYPE_CHECKING:
-    from parsers.rule import Printed
+    from parsers.template import Printed
 
 GIB = 1 << 30
 MIB = 1 << 20

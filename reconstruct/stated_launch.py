@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from parsers.rule import whole_number
+from parsers.template import whole_number
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.launch import Launch, Speculation

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parsers.rule import Printed, Rule
+from parsers.rule import Rule
+from parsers.template import Printed
 
 if TYPE_CHECKING:
     from parsers.rule import Statement

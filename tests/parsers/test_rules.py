@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from parsers.marks import ERRORS, FADING, FRAGMENTS, MEMORY, words
 from parsers.matching import statements
 from parsers.record import Record
-from parsers.rule import FORMS, holes, literals, pattern
+from parsers.rule import literals
 from parsers.rules import RULES
+from parsers.template import FORMS, FREE, Printed, read, segments
 from reconstruct.releases import EXAMINED, RELEASES, index
 from reconstruct.rounding import NotANumber, implied
 
@@ -19,8 +20,8 @@ NUMBERED = ("gib", "gib4", "mib", "size", "bytes", "count", "ratio", "ratio2", "
 
 def wholly(rule, text):
     """Whether a rule takes a text from its first to its last character."""
-    match = pattern(rule.template).match(text)
-    return bool(match) and match.end() == len(text)
+    reading = read(rule.template, text)
+    return bool(reading) and reading.complete and reading.end == len(text)
 
 
 def name_of(rule):
@@ -30,8 +31,8 @@ def name_of(rule):
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_a_sample_is_taken_whole_by_its_own_rule_only(rule):
     """A free tail takes anything: there the rule with the most to say must be the one that is read."""
-    if holes(rule.template)[-1][2] != "rest":
-        assert [r for r in RULES if wholly(r, rule.sample) and holes(r.template)[-1][2] != "rest"] == [rule]
+    if segments(rule.template)[-1].form != "rest":
+        assert [r for r in RULES if wholly(r, rule.sample) and segments(r.template)[-1].form != "rest"] == [rule]
     assert [s.rule for s in statements([Record(1, rule.sample)])[0]] == [rule]
 
 
@@ -41,7 +42,7 @@ def test_a_rule_is_well_formed(rule):
     assert {first, last} <= {*EXAMINED, *RELEASES}
     assert index(first) <= index(last)
     assert len(rule.head) >= 4, "a sentence starts with fixed words"
-    assert all(form in FORMS for _, name, form in holes(rule.template) if name)
+    assert all(s.form in (*FORMS, *FREE) for s in segments(rule.template) if s.name)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
@@ -65,7 +66,7 @@ def test_a_sample_is_read_with_figures_that_mean_something(rule):
 @given(st.sampled_from(RULES), st.data())
 def test_a_sentence_broken_by_a_terminal_reads_as_if_it_were_whole(rule, data):
     """Behind the engine's prefix, at any column, inside a number too."""
-    if holes(rule.template)[-1][2] == "rest" or len(rule.sample) < 12:
+    if segments(rule.template)[-1].form == "rest" or len(rule.sample) < 12:
         return  # what a message's free tail holds cannot be told from the next line
     cut = data.draw(st.integers(4, len(rule.sample) - 1))
     whole, _ = statements([Record(1, rule.sample, prefixed=True)])
@@ -80,8 +81,6 @@ def test_a_sentence_broken_by_a_terminal_reads_as_if_it_were_whole(rule, data):
 @pytest.mark.parametrize("text", ["", "-", "1.2.3", "1e999", "nan", "0x10", "1_0", "9" * 400])
 @pytest.mark.parametrize("form", NUMBERED)
 def test_no_text_breaks_the_reading_of_a_number(form, text):
-    from parsers.rule import Printed
-
     try:
         interval = implied(Printed("x", text, form))
     except NotANumber:

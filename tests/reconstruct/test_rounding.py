@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.rule import Printed
+from parsers.template import Printed
 from reconstruct.interval import Interval
 from reconstruct.rounding import GIB, NotANumber, implied
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kvforensics.explanation import Report
 from parsers.launch_settings import Setting, Settings
 from parsers.record import Record
-from parsers.rule import Printed, Rule, Statement
+from parsers.rule import Rule, Statement
+from parsers.template import Printed
 from parsers.startups import StartUpLog
 from reconstruct.eras import era
 from reconstruct.interval import Interval
