@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from live_probe.child_process import child_environment
@@ -61,9 +63,11 @@ def engine_here(python: str) -> EngineHere:
     """
     command = [python, "-m", "live_probe.cards_here"]
     try:
-        ended = subprocess.run(  # noqa: S603  the interpreter is the caller's own choice
-            command, env=child_environment(), capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            ended = subprocess.run(  # noqa: S603  the interpreter is the caller's own choice
+                command, env=child_environment(Path(folder)), capture_output=True, text=True, check=False,
+                timeout=_TIMEOUT_S,
+            )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoEngineError(f"{python} does not answer: {error}") from None
     answers = [line for line in ended.stdout.splitlines() if line.startswith('{"vllm"')]

@@ -48,7 +48,7 @@ def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun
     command = [engine.python, "-m", module, json.dumps(dict(argument))]
     with (engine.folder / LOG_NAME).open("wb") as log:
         child = subprocess.Popen(  # noqa: S603  the interpreter is the caller's own choice
-            command, env={**child_environment(), PROBE_DIR: str(engine.folder)}, stdin=subprocess.PIPE, stdout=log,
+            command, env={**child_environment(engine.folder), PROBE_DIR: str(engine.folder)}, stdin=subprocess.PIPE, stdout=log,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
@@ -74,11 +74,24 @@ def _await_parents_end() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def child_environment() -> dict[str, str]:
-    """Give this process' environment with this package importable, whatever the interpreter."""
-    root = str(Path(__file__).resolve().parent.parent)
-    paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH", "")) if path)
-    return {**os.environ, "PYTHONPATH": paths}
+def child_environment(folder: Path) -> dict[str, str]:
+    """Give this process' environment with this package, and no other of its neighbours, importable.
+
+    The interpreter may be another environment's, whose own packages must not be overlaid by this one's: a link to the
+    package is made below `folder`. Nor may what lies in the working folder be imported instead of a library.
+
+    Raises:
+        OSError: the link cannot be made.
+
+    """
+    package = Path(__file__).resolve().parent
+    root = folder / "import"
+    root.mkdir(parents=True, exist_ok=True)
+    link = root / package.name
+    if not link.exists():
+        link.symlink_to(package, target_is_directory=True)
+    paths = os.pathsep.join(path for path in (str(root), os.environ.get("PYTHONPATH", "")) if path)
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
