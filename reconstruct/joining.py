@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.geometry import Layout, NoGeometry
-from reconstruct.geometry_ledger import EngineGeometry, PoolVerdict
+from reconstruct.geometry_ledger import EngineGeometry, GeometryLedger, PoolVerdict
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.ledger import Claim, Conflict
 from reconstruct.relations import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from parsers.launch_settings import Settings
     from reconstruct.equations import Shape
     from reconstruct.eras import Era
-    from reconstruct.geometry import Planner
+    from reconstruct.geometry import Geometry, Planner
     from reconstruct.releases import Span
     from reconstruct.solver import Solution
 
@@ -38,6 +38,17 @@ class Solved(NamedTuple):
     solution: Solution
     layout: Layout | NoGeometry
     """What the geometry says under this era, whether or not it took part."""
+
+
+class Joined(NamedTuple):
+    """One engine's solutions, one for each era left open, with the geometry's figures where these fit."""
+
+    dp: int
+    kept: list[Solved]
+    base: Solved
+    """The first era's solution without them."""
+    withdrawn: Solved | None = None
+    """The first solution with them, where they contradict the log under every era."""
 
 
 def pool_verdict(solution: Solution, base: Solution, shape: Shape) -> PoolVerdict:
@@ -63,23 +74,38 @@ def pool_verdict(solution: Solution, base: Solution, shape: Shape) -> PoolVerdic
     return OPEN
 
 
-def engine_geometry(
-    dp: int, planner: Planner | NoGeometry, shown: Solved, kept: Solution, base: Solved, settings: Settings
-) -> EngineGeometry:
-    """Give the verdicts on one engine: on its pool, and on what else could have been.
+def geometry_ledger(
+    geometry: Geometry | NoGeometry,
+    planner: Planner | NoGeometry,
+    found: Sequence[Joined],
+    withdrawn: Sequence[Conflict],
+    settings: Settings,
+) -> GeometryLedger:
+    """Give what the geometry came to, engine by engine."""
+    engines = tuple(engine_geometry(joined, planner, settings) for joined in found)
+    if isinstance(geometry, NoGeometry):
+        return GeometryLedger("none", "", "", "", geometry.reason, engines)
+    if withdrawn:
+        status, reason = "withdrawn", "; ".join(conflict.note for conflict in withdrawn)
+    else:
+        layouts = [s.layout for joined in found for s in joined.kept]
+        status = "used" if any(isinstance(layout, Layout) for layout in layouts) else "none"
+        reason = planner.reason if isinstance(planner, NoGeometry) else reasons(layouts)
+    return GeometryLedger(status, geometry.model, geometry.source, geometry.place, reason, engines)
 
-    `kept` is what the ledger reports, `base` the solution without a geometry.
-    """
+
+def engine_geometry(joined: Joined, planner: Planner | NoGeometry, settings: Settings) -> EngineGeometry:
+    """Give the verdicts on one engine: on its pool, and on what else could have been."""
     from reconstruct.hypotheses import hypotheses, plain_products
 
+    shown, base = joined.withdrawn or joined.kept[0], joined.base
     if isinstance(shown.layout, Layout) and not isinstance(planner, NoGeometry):
-        used = shown.solution is kept
-        verdict = pool_verdict(kept, base.solution, shown.shape) if used else CONTRADICTED
+        verdict = CONTRADICTED if joined.withdrawn else pool_verdict(shown.solution, base.solution, shown.shape)
         judged = hypotheses(planner, shown.layout, base.solution, base.era, base.span, base.shape)
-        return EngineGeometry(dp, shown.layout, verdict, judged)
+        return EngineGeometry(joined.dp, shown.layout, verdict, judged)
     allowed = base.solution.values.get(BYTES, ANYTHING)
     size = base.solution.values.get(Term("block_size"), ANYTHING)
-    return EngineGeometry(dp, None, UNASKED, (), plain_products(allowed, size, element_bytes(settings)))
+    return EngineGeometry(joined.dp, None, UNASKED, (), plain_products(allowed, size, element_bytes(settings)))
 
 
 def element_bytes(settings: Settings) -> tuple[int, ...]:

@@ -12,9 +12,8 @@ from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible
 from reconstruct.evidence import block_size, graph_share, of_engine, of_overrides, of_rank, of_settings, overrides
 from reconstruct.geometry import Geometry, Layout, NoGeometry, evidence_of, model_lines, planner_for, without_defaults
-from reconstruct.geometry_ledger import GeometryLedger
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.joining import Solved, engine_geometry, reasons, withdrawal
+from reconstruct.joining import Joined, Solved, geometry_ledger, withdrawal
 from reconstruct.ledger import Account, Claim, Conflict, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger
 from reconstruct.missing import reason
 from reconstruct.outcome import outcome
@@ -254,27 +253,18 @@ def _fewest_clashes(solved: Sequence[Solved]) -> list[Solved]:
     return [s for s in solved if len(s.solution.clashes) == fewest]
 
 
-class _Joined(NamedTuple):
-    """One engine's solutions, one for each era left open, with the geometry's figures where these fit."""
-
-    kept: list[Solved]
-    base: Solved
-    """The first era's solution without them."""
-    withdrawn: Solved | None = None
-    """The first solution with them, where they contradict the log under every era."""
-
-
-def _joined(engine: _Engine, version: EngineVersion) -> _Joined:
+def _joined(engine: _Engine, version: EngineVersion) -> Joined:
     """Solve under every era that the log leaves open; a geometry that only adds contradictions is taken out again."""
     eras = possible(version.span, _engines_possible(engine.log, version.span))
+    dp = engine.facts.engine.dp
     kept = _fewest_clashes([engine.solved(era, span, joined=True) for era, span in eras])
     if not any(isinstance(s.layout, Layout) for s in kept):
-        return _Joined(kept, kept[0])
+        return Joined(dp, kept, kept[0])
     base = engine.solved(kept[0].era, kept[0].span, joined=False)
     if len(kept[0].solution.clashes) <= len(base.solution.clashes):
-        return _Joined(kept, base)
+        return Joined(dp, kept, base)
     bare = _fewest_clashes([engine.solved(era, span, joined=False) for era, span in eras])
-    return _Joined(bare, base, kept[0])
+    return Joined(dp, bare, base, kept[0])
 
 
 def _quantity(term: Term, solved: Sequence[Solved]) -> Quantity | None:
@@ -359,24 +349,6 @@ def _engine_ledger(solved: Sequence[Solved], facts: _Facts) -> EngineLedger:
     )
 
 
-def _geometry_ledger(geometry: Geometry | NoGeometry, engines: Sequence[_Engine], found: Sequence[_Joined]) -> GeometryLedger:
-    """Give what the geometry came to, engine by engine."""
-    verdicts = []
-    for engine, joined in zip(engines, found, strict=True):
-        first = joined.withdrawn or joined.kept[0]
-        verdicts.append(
-            engine_geometry(engine.facts.engine.dp, engine.planner, first, joined.kept[0].solution, joined.base, engine.settings)
-        )
-    if isinstance(geometry, NoGeometry):
-        return GeometryLedger("none", "", "", "", geometry.reason, tuple(verdicts))
-    planners = [e.planner for e in engines if isinstance(e.planner, NoGeometry)]
-    missing = reasons([*planners, *(s.layout for j in found for s in j.kept if not planners)])
-    withdrawn = any(j.withdrawn for j in found)
-    used = any(isinstance(s.layout, Layout) for j in found for s in j.kept)
-    status = "withdrawn" if withdrawn else "used" if used else "none"
-    return GeometryLedger(status, geometry.model, geometry.source, geometry.place, missing, tuple(verdicts))
-
-
 def rebuild(
     log: StartUpLog,
     unread: Sequence[Record] = (),
@@ -401,9 +373,13 @@ def rebuild(
     ]
     found = [_joined(engine, version) for engine in engines]
     conflicts = [c for joined in found for c in _conflicts(joined.kept)]
-    for engine, joined in zip(engines, found, strict=True):
-        if joined.withdrawn and isinstance(geometry, Geometry):
-            conflicts.append(withdrawal(engine.facts.engine.dp, joined.withdrawn, joined.base, geometry.origin))
+    withdrawn = [
+        withdrawal(j.dp, j.withdrawn, j.base, geometry.origin)
+        for j in found
+        if j.withdrawn and isinstance(geometry, Geometry)
+    ]
+    if settings.lists_changes or settings.lists_all:
+        conflicts += withdrawn  # else an override may be in force whose lines are not there
     return StartUpLedger(
         log,
         version,
@@ -413,5 +389,5 @@ def rebuild(
         tuple(_engine_ledger(j.kept, e.facts) for e, j in zip(engines, found, strict=True)),
         tuple(conflicts),
         tuple(unread),
-        _geometry_ledger(geometry, engines, found) if geometries else None,
+        geometry_ledger(geometry, planner, found, withdrawn, settings) if geometries else None,
     )

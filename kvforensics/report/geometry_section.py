@@ -59,7 +59,8 @@ def geometry_section(startup: StartUpLedger, shown: tuple[EngineLedger, ...], lo
     several = len(startup.engines) > 1
     notes: list[str] = []
     if geometry.status == "withdrawn":
-        notes.append("It contradicts the log, so none of its figures is used; see the conflicts.")
+        reason = quoted(geometry.reason, mask=look.redact, most=240)
+        notes.append(f"It contradicts the log, so none of its figures is used: {reason}.")
     for engine in engines:
         notes += [f"DP{engine.dp}: {text}" if several else text for text in _engine(engine)]
     verdicts = tuple(_verdict(h) for engine in engines[:1] for h in engine.hypotheses)

@@ -105,7 +105,7 @@ def whole() -> Report:
         max_concurrency=(Interval(1.155, 1.165), "printed", (25,)),
     )
     engine = EngineLedger(
-        0, (RankLedger("EngineCore", 0, 0, None, rank),), capacity, "EngineCore", Interval(-30000000, 29000000)
+        0, (RankLedger("EngineCore", 0, 0, 0, None, rank),), capacity, "EngineCore", Interval(-30000000, 29000000)
     )
     asked = settings(
         12,
@@ -145,7 +145,7 @@ def pipeline() -> Report:
         kv_cache_tokens=(exactly(1075440), "printed", (29,)),
         missing={"bytes_per_block": "neither blocks and pool nor a model config bound it"},
     )
-    ranks = (RankLedger("Worker_PP0", 0, 0, "10.0.0.7", first), RankLedger("Worker_PP1", 1, 0, "10.0.0.8", second))
+    ranks = (RankLedger("Worker_PP0", 0, 0, 0, "10.0.0.7", first), RankLedger("Worker_PP1", 0, 1, 0, "10.0.0.8", second))
     asked = settings(12, model="meta-llama/Llama-3.1-8B", tensor_parallel_size=1, pipeline_parallel_size=2)
     unread = tuple(
         Record(40 + i, f"Memory of worker 10.0.0.{i}: {i}.5 GiB [bold]\x1b[31mtoken=s3cret{i}") for i in range(7)
@@ -178,7 +178,7 @@ def old_engine() -> Report:
         missing={"kv_cache_tokens": "0.6.5 to 0.7.3 prints blocks, not tokens"},
     )
     engine = EngineLedger(
-        0, (RankLedger("rank 0", 0, 0, None, rank),), capacity, "rank 0", Interval(-21000000, 21000000)
+        0, (RankLedger("rank 0", 0, 0, 0, None, rank),), capacity, "rank 0", Interval(-21000000, 21000000)
     )
     version = EngineVersion(
         None, Span(index("0.6.5"), index("0.7.3")), "the log states no version; narrowed by the wording of its lines"
@@ -199,7 +199,7 @@ def crash_loop() -> Report:
         unused_kv_memory=(Interval(None, -2066953708), "derived", (14,)),
         missing={"num_blocks": "not printed"},
     )
-    engine = EngineLedger(0, (RankLedger("EngineCore_DP0", 0, 0, None, rank),), capacity, "EngineCore_DP0", None)
+    engine = EngineLedger(0, (RankLedger("EngineCore_DP0", 0, 0, 0, None, rank),), capacity, "EngineCore_DP0", None)
     asked = settings(7, model="Qwen/Qwen2.5-7B-Instruct", tensor_parallel_size=1, pipeline_parallel_size=1)
     said = (
         "ValueError: No available memory for the cache blocks of http://10.1.2.3:8000. Raise `gpu_memory_utilization`."
@@ -223,9 +223,9 @@ def contradicted() -> Report:
     small = account(num_blocks=(exactly(100), "printed", (30,)), kv_pool_memory=(hundredths("40.00"), "derived", (20,)))
     large = account(num_blocks=(exactly(120), "printed", (31,)), kv_pool_memory=(hundredths("41.00"), "derived", (21,)))
     engines = (
-        EngineLedger(0, (RankLedger("EngineCore_DP0", 0, 0, None, plenty),), large, "EngineCore_DP0", None),
+        EngineLedger(0, (RankLedger("EngineCore_DP0", 0, 0, 0, None, plenty),), large, "EngineCore_DP0", None),
         EngineLedger(
-            1, (RankLedger("EngineCore_DP1", 0, 0, None, given),), small, "EngineCore_DP1", Interval(GIB, 2 * GIB)
+            1, (RankLedger("EngineCore_DP1", 1, 0, 0, None, given),), small, "EngineCore_DP1", Interval(GIB, 2 * GIB)
         ),
     )
     conflicts = (
