@@ -9,16 +9,16 @@ from kvforensics.explanation import NothingToExplain, explain
 from reconstruct.change import NothingToChange, tightest
 from reconstruct.change_causes import causes_of, pair_of, same_blocks
 from reconstruct.change_parts import BLOCKS, COLUMNS, TOKENS, M, Side, split
-from reconstruct.interval import Interval
-from reconstruct.rebuild import Given, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvforensics.explanation import Report
+    from parsers.source import Input
     from reconstruct.change_causes import Cause
+    from reconstruct.interval import Interval
     from reconstruct.ledger import EngineLedger, RankLedger, StartUpLedger
-    from reconstruct.rebuild import Given as Fact
+    from reconstruct.rebuild import Given
 
 
 class Subject(NamedTuple):
@@ -58,7 +58,7 @@ class Comparisons(NamedTuple):
     changes: tuple[Comparison, ...]
 
 
-def compare(sources: Sequence[str], which: str | int = "last", given: Sequence[Fact] = ()) -> Comparisons:
+def compare(sources: Sequence[Input], which: str | int = "last", given: Sequence[Given] = ()) -> Comparisons:
     """Compare the start-ups of several logs with the first log's.
 
     which: the start-up of each log, its number from 1 or `last`. Raises UsageFault for fewer than two logs or no such
@@ -66,7 +66,7 @@ def compare(sources: Sequence[str], which: str | int = "last", given: Sequence[F
     """
     if len(sources) < 2:
         raise UsageFault("compare needs two logs or more: BEFORE AFTER [MORE...]")
-    subjects = tuple(_subject(explain(source, given), which, given) for source in sources)
+    subjects = tuple(_subject(explain(source, given), which) for source in sources)
     first = subjects[0]
     return Comparisons(subjects, tuple(_compared(first, other) for other in subjects[1:]))
 
@@ -81,38 +81,14 @@ def chosen(report: Report, which: str | int) -> int:
     raise UsageFault(f"--startup {which}: {report.name} holds {count}; write 1 to {count} or last")
 
 
-def _subject(report: Report, which: str | int, given: Sequence[Fact]) -> Subject:
+def _subject(report: Report, which: str | int) -> Subject:
     place = chosen(report, which)
     startup = report.startups[place]
     try:
         engine = tightest(startup.engines)
     except NothingToChange as fault:
         raise NothingToExplain(f"{report.name}: {fault}") from None
-    startup = with_geometry(startup, engine, given)
-    return Subject(report.name, report.lines, place + 1, len(report.startups), startup, tightest(startup.engines))
-
-
-def with_geometry(startup: StartUpLedger, engine: EngineLedger, given: Sequence[Fact]) -> StartUpLedger:
-    """Rebuild with the exact bytes of a block, where the catalogue knows the model and the log does not contradict it."""
-    from reconstruct.planner import catalogue
-    from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
-    from reconstruct.whatif_geometry import geometry_of
-    from reconstruct.whatif_model import launch_of
-
-    name = startup.settings.text("model")
-    config = catalogue.find(name) if name else None
-    if config is None:
-        return startup
-    try:
-        sizes = set(geometry_of(config, launch_of(startup, config, None)).per_block)
-    except (Unsupported, WouldNotStart, BadSetting):
-        return startup
-    told = engine.capacity.interval("bytes_per_block")
-    if len(sizes) != 1 or not told.contains(next(iter(sizes))) or startup.conflicts:
-        return startup
-    fact = Given("bytes_per_block", Interval.exactly(next(iter(sizes))), "catalogue")
-    narrowed = rebuild(startup.log, startup.unread, (*given, fact))
-    return startup if narrowed.conflicts else narrowed
+    return Subject(report.name, report.lines, place + 1, len(report.startups), startup, engine)
 
 
 def _compared(first: Subject, second: Subject) -> Comparison:

@@ -15,6 +15,7 @@ from reconstruct.whatif_target import UnknownTarget, parsed, search
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from parsers.source import Input
     from reconstruct.change import Change, Effect
     from reconstruct.ledger import StartUpLedger
     from reconstruct.rebuild import Given
@@ -42,7 +43,7 @@ class WhatIf(NamedTuple):
     search: Search | None
 
 
-def what_if(source: str, change: Change, ask: Ask, given: Sequence[Given] = ()) -> WhatIf:
+def what_if(source: Input, change: Change, ask: Ask, given: Sequence[Given] = ()) -> WhatIf:
     """Predict a change of one log's start-up, and search for a target.
 
     Raises UsageFault for a change that says nothing, a release, card or target that is none; NothingToExplain where the
@@ -53,7 +54,7 @@ def what_if(source: str, change: Change, ask: Ask, given: Sequence[Given] = ()) 
             "nothing to change: pass an option such as --gpu-memory-utilization 0.95, or --target tokens=200000"
         )
     _check(ask)
-    report = explain(source, given)
+    report = explain(source, given, ask.config)
     place = chosen(report, ask.startup)
     startup = report.startups[place]
     config = _config(startup, ask.config)

@@ -55,10 +55,13 @@ def predicted_effect(
         for stage in range(then.pipeline)
     ]
     available = tuple(rows[-1] for rows in stages)
-    pool = pool_after(Question(startup, engine.capacity, now, then, available, found.before, found.after))
+    binding = [ranks[i].name == engine.binding_rank if i in ranks else False for i in range(then.pipeline)]
+    question = Question(startup, engine.capacity, now, then, available, tuple(binding), found.before, found.after)
+    pool = pool_after(question)
     shown = pool.binding_stage if pool.binding_stage is not None and pool.binding_stage < len(stages) else 0
     actual = [_account(ranks, i).interval("cudagraph_memory_actual") for i in range(len(stages))]
-    checks = checks_of(now, then, stages, actual, pool, found.refusal)
+    came_up = startup.outcome == "ready" or engine.capacity.get("kv_pool_memory") is not None
+    checks = checks_of(now, then, stages, actual, pool, found.refusal, came_up=came_up)
     left = [
         f"{r.name}: {r.why}" for r in stages[shown] if r.kind == "unknown" and r.name != "available_kv_cache_memory"
     ]
@@ -115,11 +118,16 @@ def _modelled(
     try:
         launch = launch_of(startup, config, card)
         before = geometry_of(config, launch)
-        if not _fits(engine, before):
-            return _Modelled("the model's config does not fit this log's bytes per block", None, None, "", ())
-        after = geometry_of(config, changed_launch(launch, change, then))
     except (Unsupported, BadSetting) as fault:
         notes.append(f"the planner does not know this launch: {fault}")
+    except WouldNotStart as fault:
+        return _Modelled(f"the config does not fit this log: {fault}", None, None, "", ())
+    if before is not None and not _fits(engine, before):
+        return _Modelled("the model's config does not fit this log's bytes per block", None, None, "", ())
+    try:
+        after = geometry_of(config, changed_launch(launch, change, then)) if before is not None else None
+    except (Unsupported, BadSetting) as fault:
+        notes.append(f"the planner does not know the launch after the change: {fault}")
     except WouldNotStart as fault:
         refusal = str(fault)
     if refusal:

@@ -38,17 +38,22 @@ def checks_of(
     actual: Sequence[Interval],
     pool: Pool,
     refusal: str,
+    *,
+    came_up: bool,
 ) -> tuple[Check, ...]:
-    """Give every check. `actual` holds each stage's graphs as captured today; `refusal` is the configuration's."""
+    """Give every check. `actual` holds each stage's graphs as captured today; `refusal` is the configuration's.
+
+    came_up: whether today's start passed its own check of free memory.
+    """
     found = [Check("configuration", FAILS, refusal)] if refusal else []
     rows = [{row.name: row for row in stage} for stage in stages]
     if then.all_eras("engine", "V1") and then.span.low >= index("0.9.1"):
-        found.append(_worst([_free_memory(r) for r in rows]))
-    if then.pool is None:
+        found.append(_worst([_free_memory(r, came_up=came_up) for r in rows]))
+    if not then.explicit:
         found.append(_worst([_cache_memory(r) for r in rows]))
     found.append(_one_request(pool, then))
     same_graphs = (now.eager, now.world, now.sequences) == (then.eager, then.world, then.sequences)
-    if same_graphs and not then.eager and then.pool is None:
+    if same_graphs and not then.eager and not then.explicit:
         captures = [_capture(r, a) for r, a in zip(rows, actual, strict=True)]
         found += [_worst(captures)] if all(c.verdict != UNTOLD for c in captures) else []
     return tuple(found)
@@ -76,11 +81,10 @@ def _text(interval: Interval) -> str:
     return f"{low} GiB" if low == high else f"{low} to {high} GiB"
 
 
-def _free_memory(rows: dict[str, TermChange]) -> Check:
+def _free_memory(rows: dict[str, TermChange], *, came_up: bool) -> Check:
     """R <= F. Source: 0.9.1 v1/worker/gpu_worker.py init_device; from 0.14.0 v1/worker/utils.py request_memory."""
     free, budget = rows["initial_free_memory"], rows["requested_memory"]
     left = free.after.minus(budget.after)
-    came_up = rows["available_kv_cache_memory"].before != ANYTHING
     if came_up and budget.change.high is not None and budget.change.high <= 1 and free.kind == "unchanged":
         return Check("free memory at the start", PASSES, "the budget does not grow, and was free")
     text = f"free {_text(free.after)}, asked for {_text(budget.after)}"

@@ -10,6 +10,7 @@ from reconstruct.equations import Shape, equations
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.quantities import BY_NAME
 from reconstruct.relations import CeilDivision, Quotient, Term
+from reconstruct.rounding import implied
 from reconstruct.solver import Evidence, solve
 from reconstruct.whatif_geometry import (
     SAME,
@@ -58,6 +59,8 @@ class Question(NamedTuple):
     now: Setup
     then: Setup
     available: tuple[TermChange, ...]
+    binding: tuple[bool, ...]
+    """Whether each stage's row is the binding rank's."""
     before: Geometry | None
     after: Geometry | None
 
@@ -66,7 +69,7 @@ def pool_after(question: Question) -> Pool:
     """Give the capacity after the change: by the planner where a config is known, else by the ledger's equations."""
     per_block = _per_block(question)
     share = _share(question)
-    pools = tuple(_stage_pool(question, row) for row in question.available)
+    pools = tuple(_stage_pool(question, stage) for stage in range(len(question.available)))
     blocks = _blocks(question, per_block, pools, share)
     if question.after is not None:
         found = _by_plan(question, blocks, pools, per_block)
@@ -81,20 +84,39 @@ class _StagePool(NamedTuple):
     kind: str
 
 
-def _stage_pool(question: Question, row: TermChange) -> _StagePool:
+def _stage_pool(question: Question, stage: int) -> _StagePool:
     """Give one stage's M' and what it gains on today's; the multimodal reservation is the same on both sides."""
-    then, now = question.then, question.now
+    row, then, now = question.available[stage], question.then, question.now
     held = question.capacity.interval("kv_pool_memory")
-    if then.pool is not None:
-        exact = Interval.exactly(then.pool)
-        return _StagePool(exact, exact.minus(held), EXACT)
-    pool = row.after
-    if now.pool is None and question.startup.log.of("mm_reservation"):
-        pool = pool.plus(held.minus(row.before))
-    gained = row.change if now.pool is None else pool.minus(held)
-    if now.pipeline == then.pipeline == 1 and now.tensor == then.tensor:
-        pool = pool.meet(held.plus(gained)) or pool
-    return _StagePool(pool, gained, row.kind)
+    reserved = _reserved(question)
+    if then.pool is not None and then.pool != now.pool:
+        pool = Interval.exactly(then.pool).minus(reserved)
+        return _StagePool(pool, pool.minus(held), EXACT)
+    if then.explicit:
+        return _StagePool(held, Interval.exactly(0), UNCHANGED)
+    pool = row.after.minus(reserved)
+    if not _same_split(question) or held == ANYTHING:
+        return _StagePool(pool, row.change, row.kind)
+    gained = row.change
+    for other in question.available:
+        gained = gained.hull(other.change)
+    by_gain = held.plus(gained)  # the pool that was divided may be another rank's than the row's
+    return _StagePool((by_gain.meet(pool) or by_gain) if question.binding[stage] else by_gain, gained, row.kind)
+
+
+def _same_split(question: Question) -> bool:
+    """Whether ranks hold the same parts of the model as today."""
+    now, then = question.now, question.then
+    return (now.tensor, now.pipeline) == (then.tensor, then.pipeline)
+
+
+def _reserved(question: Question) -> Interval:
+    """Give what the multimodal reservation takes from M (0.25.0 on): as its line prints it."""
+    lines = question.startup.log.of("mm_reservation")
+    printed = [implied(f) for s in lines for f in s.fields if f.name == "mm_ipc_reservation"]
+    if printed:
+        return printed[0]
+    return Interval.exactly(0)
 
 
 def _per_block(question: Question) -> Interval:
@@ -133,17 +155,13 @@ def _groups_today(question: Question) -> int | None:
 
 def _blocks(question: Question, per_block: Interval, pools: Sequence[_StagePool], share: Share) -> Interval:
     """Give num_blocks after the change, both ways: from today's count, and from the pool itself."""
-    now, then = question.now, question.then
     held = question.capacity.interval("num_blocks")
-    if now.overridden:
+    if question.now.overridden:
         return held
-    if (now.tensor, now.pipeline) == (then.tensor, then.pipeline):
-        gained = pools[0].gained
-        for one in pools[1:]:
-            gained = gained.hull(one.gained)
-        by_gain = blocks_after(held, per_block, gained, share)
-    else:
-        by_gain = ANYTHING
+    same = _same_split(question)
+    by_gain = blocks_after(held, per_block, pools[0].gained, share) if same else ANYTHING
+    if same and len(pools) > 1:
+        return by_gain  # the pool is the binding stage's, which no line need tell
     after = question.after
     if after is not None:
         if len(pools) != max(after.stages) + 1:
@@ -242,7 +260,7 @@ def _by_equations(question: Question, blocks: Interval, per_block: Interval, sha
     figures["kv_cache_tokens"] = _scaled_tokens(question, figures)
     figures["max_model_len"], figures["block_size"] = then.max_model_len, then.block_size
     figures["bytes_per_block"] = scaled(per_block, share)
-    pool = _stage_pool(question, question.available[0])
+    pool = _stage_pool(question, 0)
     figures["kv_pool_memory"] = pool.pool
     rows = _rows(question, figures, per_block, pool)
     refusal, surely, checked = _one_request(question, figures, then, groups)
@@ -320,14 +338,30 @@ def _one_request(
         box = {Term("max_model_len"): then.max_model_len, Term("block_size"): then.block_size}
         request = next((value for term, value in division.contract(box) if term == of_one), ANYTHING)
     if request.low is None or blocks.low is None or request.high is None:
-        return "", False, False
+        return "", False, _fits_as_today(question, figures)
     held = 1 if then.all_eras("null_block", True) else 0
     text = f"one request of {then.max_model_len.low} tokens takes {request.low} blocks"
     if blocks.high is not None and blocks.high - held < request.low:
         return f"{text}, at most {int(blocks.high) - held} are there", True, True
-    if blocks.low - held < request.high:
+    if blocks.low - held < request.high and not _fits_as_today(question, figures):
         return f"{text}, at the low end {int(blocks.low) - held} are there", False, True
     return "", False, True
+
+
+def _fits_as_today(question: Question, figures: dict[str, Interval]) -> bool:
+    """Whether the same request fits because today's concurrency, scaled by the pool, stays above one and a null block's share.
+
+    The share of one block in a pool that holds a request is small; a twentieth is allowed for it.
+    """
+    now, then, capacity = question.now, question.then, question.capacity
+    told, held, pool = (
+        capacity.interval("max_concurrency").low,
+        capacity.interval("kv_pool_memory").high,
+        figures["kv_pool_memory"].low,
+    )
+    same = now.max_model_len == then.max_model_len and now.block_size == then.block_size and _same_split(question)
+    same = same and now.kv_cache_dtype == then.kv_cache_dtype
+    return bool(same and told and held and pool and held > 0 and told * pool / held >= 1.05)
 
 
 def _longest(figures: dict[str, Interval], then: Setup, groups: int | None) -> Interval:

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 V1_BY_DEFAULT = index("0.8.0")
 """The first release that runs V1 unless told otherwise."""
 
+EXPLICIT = ("cpu_explicit", "explicit_kv_memory", "startup_plan")
+"""Lines of starts that profile nothing for the pool."""
+
 
 class Setup(NamedTuple):
     """What decides a start-up's terms. None and unbounded intervals are what no line tells.
 
     charged: whether the graph estimate was taken from the budget. switched: the same where the user's switch decides,
-    None where the release's default does. pool: the pool in bytes, where it was given.
+    None where the release's default does. explicit: whether the pool was given in bytes, or by a start-up plan, so that
+    nothing was profiled for it. pool: those bytes, where they are known.
     """
 
     release: str
@@ -41,6 +45,7 @@ class Setup(NamedTuple):
     charged: bool | None
     switched: bool | None
     block_size: Interval
+    explicit: bool
     pool: int | None
     overridden: bool
 
@@ -85,6 +90,7 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
         charged=charged,
         switched=switched,
         block_size=capacity.interval("block_size"),
+        explicit=settings.number("kv_cache_memory_bytes") is not None or bool(startup.log.of(*EXPLICIT)),
         pool=settings.number("kv_cache_memory_bytes"),
         overridden=_overridden(startup),
     )
@@ -138,6 +144,7 @@ def afterwards(now: Setup, change: Change, *, fitted: bool = False) -> tuple[Set
         tensor=change.tensor_parallel_size or now.tensor,
         pipeline=change.pipeline_parallel_size or now.pipeline,
         block_size=Interval.exactly(change.block_size) if change.block_size else now.block_size,
+        explicit=now.explicit or change.kv_cache_memory is not None,
         pool=change.kv_cache_memory or now.pool,
     )
     return then, tuple(notes)

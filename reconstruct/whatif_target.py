@@ -207,7 +207,7 @@ def _halves(value: int | None, least: int) -> list[object]:
 def _utilizations(setup: Setup, start: Effect) -> list[object]:
     """Give every step above today's that the free memory surely covers, or may, where F or T is not known."""
     now = setup.utilization.low
-    if not setup.utilization.is_point or now is None or setup.pool is not None:
+    if not setup.utilization.is_point or now is None or setup.explicit:
         return []
     free, total = start.after("initial_free_memory"), start.after("total_memory")
     top = int(HIGHEST * STEPS)
