@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,11 +135,9 @@ _BY_DIGIT = ("cri", "journal_iso", "syslog5", "stamp", "task", "grep")
 
 
 @functools.cache
-def pattern(name: str) -> Any:  # noqa: ANN401 - package regex has no types
+def pattern(name: str) -> re.Pattern[str]:
     """Compile one wrapper's pattern, on the first line that may carry it."""
-    import regex
-
-    return regex.compile(PATTERNS[name])
+    return re.compile(PATTERNS[name])
 
 
 def plain(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.template import whole_number
 
@@ -11,9 +12,6 @@ if TYPE_CHECKING:
     from parsers.startups import StartUpLog
 
 Value = str | int | float | bool
-
-MATCH_SECONDS = 0.5
-"""No single search may take longer; the patterns are linear, so only hostile text comes near."""
 
 
 class Setting(NamedTuple):
@@ -83,11 +81,9 @@ _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[A-Za-z]+\([^)]*\)|[^\s,(){}\[\]]+)"
 
 
 @functools.cache
-def _finder(name: str, style: str) -> Any:  # noqa: ANN401 - package regex has no types
-    import regex
-
+def _finder(name: str, style: str) -> re.Pattern[str]:
     key = f"'{name}': ?" if style == "dict" else rf"(?<![\w.'\"]){name}="
-    return regex.compile(key + _VALUE)
+    return re.compile(key + _VALUE)
 
 
 def _value(text: str) -> Value | None:
@@ -106,10 +102,7 @@ def _value(text: str) -> Value | None:
 
 
 def _find(text: str, name: str, style: str) -> str | None:
-    try:
-        match = _finder(name, style).search(text, timeout=MATCH_SECONDS)
-    except TimeoutError:
-        return None
+    match = _finder(name, style).search(text)
     return match["value"] if match else None
 
 

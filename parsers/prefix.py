@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from parsers.envelope import Envelope, Segment, level_name, peel, stretches
@@ -58,13 +59,21 @@ PATTERNS = {
     "quoting": r"(?i:\bprompt['\"]?\s?[:=]|Received request|Generated response|['\"](?:content|messages|prompt)['\"])",
 }
 
+BEYOND_RE = frozenset(("broken", "loose", "stamped"))
+
 _CLOSING = {"`": "`", "|": "|", '"': '"', "'": "'"}
 _QUOTES = ("'", '"', "`", "\\n", "\\r")
 
 
 @functools.cache
 def pattern(name: str) -> Any:  # noqa: ANN401 - package regex has no types
-    """Compile one form, on the first line that may have it."""
+    """Compile one form, on the first line that may have it.
+
+    Only what the standard library cannot do (partial matches, a name in two branches) is left to package regex: importing
+    and compiling with it costs more than a clean log's whole reading.
+    """
+    if name not in BEYOND_RE:
+        return re.compile(PATTERNS[name])
     import regex
 
     return regex.compile(PATTERNS[name])

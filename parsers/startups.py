@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from parsers.template import whole_number
@@ -80,10 +81,8 @@ class StartUpLog(NamedTuple):
 
 
 @functools.cache
-def _name_pattern() -> Any:  # noqa: ANN401 - package regex has no types
-    import regex
-
-    return regex.compile(
+def _name_pattern() -> re.Pattern[str]:
+    return re.compile(
         r"(?P<role>VllmWorkerProcess|VllmWorker|RayWorker\w*|WorkerDict|Worker|DPEngineCore\w*|EngineCore|ApiServer|APIServer"
         r"|MainProcess|DPSupervisor)(?:[_ ](?P<parts>.*)|-(?P<number>\d+))?"
     )

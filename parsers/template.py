@@ -127,10 +127,10 @@ def _read(parts: tuple[Segment, ...], i: int, text: str, at: int) -> Reading | N
     if form in FREE:
         return _free(parts, i, text, at)
     match = _figure(form).match(text, at)
-    if match is None:
-        unfinished = len(text) - at < LONGEST_FIGURE and _beginning().match(text, at)
-        return BEGUN if unfinished else None
-    return _then(parts, i, text, at, match.end())
+    reading = _then(parts, i, text, at, match.end()) if match else None
+    if reading is None and len(text) - at < LONGEST_FIGURE and _beginning().match(text, at):
+        return BEGUN  # the text ends inside the figure: "41." may yet become "41.73"
+    return reading
 
 
 def _then(parts: tuple[Segment, ...], i: int, text: str, at: int, end: int) -> Reading | None:

@@ -139,6 +139,7 @@ class Planner:
         self.stated = stated
         self._version = version
         self._answers: dict[tuple[object, ...], Layout | NoGeometry] = {}
+        self._one_card = False
 
     def layout(self, era: Era, span: Span, **changes: object) -> Layout | NoGeometry:
         """Give the layout under the releases of `span`, with the launch changed as asked; where there is none, why."""
@@ -154,13 +155,14 @@ class Planner:
 
         found: Layout | None = None
         release = card = ""
+        seen: set[tuple[object, ...]] = set()
         try:
             for place in range(span.low, span.high + 1):
                 release = RELEASES[place]
                 launch = self.stated.launch._replace(engine_version=release, use_v1=era.engine == "V1")
                 launch = launch._replace(**changes)  # type: ignore[arg-type]  # field names are the callers' words
-                seen: set[tuple[object, ...]] = set()
-                for card in self.stated.cards:
+                seen = set()
+                for card in self._cards(alike=bool(changes)):
                     for layout in self._on_card(launch._replace(device=card), seen):
                         found = layout if found is None else found.meet_alike(layout)
         except Unsupported as error:
@@ -169,7 +171,17 @@ class Planner:
             return NoGeometry(f"vLLM {release} would not start so: {error}")
         except BadSetting as error:
             return NoGeometry(str(error))
+        if not changes:
+            self._one_card = len(seen) == 1
         return found or NoGeometry("the log leaves no release open that has a planner")
+
+    def _cards(self, *, alike: bool) -> tuple[str, ...]:
+        """Give the cards to plan for; for a changed launch one of those that are alike for the stated one.
+
+        Where the layers are those of plain attention, cards differ in what they make of a launch for all settings or none.
+        """
+        latent = "kv_lora_rank" in str(self.geometry.config)
+        return self.stated.cards[:1] if alike and not latent and self._one_card else self.stated.cards
 
     def _on_card(self, launch: Launch, seen: set[tuple[object, ...]]) -> Iterator[Layout]:
         """Give the layouts of one release on one card; none for a card whose layers are those of one seen before."""
