@@ -10,6 +10,7 @@ from kvforensics.errors import UsageFault
 from kvforensics.explanation import NothingToExplain, explain
 from reconstruct.cards import UnknownCard, find
 from reconstruct.change import NothingToChange, UnknownRelease, effect
+from reconstruct.planner.errors import Unsupported
 from reconstruct.whatif_target import UnknownTarget, parsed, search
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def what_if(source: Input, change: Change, ask: Ask, given: Sequence[Given] = ()
             "nothing to change: pass an option such as --gpu-memory-utilization 0.95, or --target tokens=200000"
         )
     _check(ask)
+    if ask.config is not None:
+        _config_of_file(ask.config)
     report = explain(source, given, ask.config)
     place = chosen(report, ask.startup)
     startup = report.startups[place]
@@ -86,11 +89,20 @@ def _config(startup: StartUpLedger, given: Path | None) -> Mapping[str, object] 
     from kvforensics.planning import NoConfig, config_of
 
     if given is not None:
-        return config_of(str(given))
+        return _config_of_file(given)
     name = startup.settings.text("model")
     if name is None or Path(name).is_absolute():
         return None  # a path in a log is a path of another machine
     try:
         return config_of(name)
-    except NoConfig:
-        return None
+    except (NoConfig, Unsupported):
+        return None  # the catalogue may still know the cache
+
+
+def _config_of_file(path: Path) -> Mapping[str, object]:
+    """Read a config.json, or the one in a folder. Raises UsageFault where there is none."""
+    from kvforensics.planning import config_of
+
+    if not path.is_file() and not (path / "config.json").is_file():
+        raise UsageFault(f"--config {path}: no config.json there")
+    return config_of(str(path))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NO_CONFIG = "no config of the model is known (--config gives it)"
 
+NO_SIZES = "only the model's cache is known here, not its weights (--config gives them)"
+
 
 class _Modelled(NamedTuple):
     """What a config adds: the model's bands and both geometries, or why not."""
@@ -46,9 +48,11 @@ def predicted_effect(
     now = today(startup, engine)
     then, notes = afterwards(now, change, fitted=fits_itself(startup))
     name = startup.settings.text("model")
-    if config is None and name:
-        config = full_config(name) or catalogue.find(name)
-    found = _modelled(startup, engine, config, card, change, now, then)
+    sized = config if config is not None else full_config(name) if name else None
+    cached = sized if sized is not None else catalogue.find(name) if name else None
+    found = _modelled(startup, engine, cached, card, change, now, then)
+    if sized is None and cached is not None and isinstance(found.model, str) and found.model and not found.refusal:
+        found = found._replace(model=NO_SIZES)
     ranks = _stages(engine)
     stages = [
         rank_terms(Scene(_account(ranks, stage), stage, now, then, change, found.model))
