@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kvforensics.explanation import NothingToExplain, explain
-from reconstruct.interval import ANYTHING
 from tests.render import lines, strategies, wrappers
-from tests.render.parts import Scope
+from tests.render.parts import INJECTABLE, Scope
 
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+RELAXED = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def explained(text):
@@ -59,6 +59,15 @@ def faults(report, truth):
     return found
 
 
+def hides_its_only_line(truth):
+    """Whether a term stands on one line alone, whose loss leaves nothing that asks for it."""
+    return bool(truth.mm_reservation or truth.num_blocks_override or truth.ranks[0].external_weight_memory)
+
+
+PRINTED_WIDTH = {"B": 1 << 24, "tokens": 0, "blocks": 0}
+"""A figure rounded to 0.01 GiB hides at most 10.24 MiB; counts hide nothing."""
+
+
 @RELAXED
 @given(strategies.truths())
 def test_every_true_value_lies_in_its_interval(truth):
@@ -69,8 +78,41 @@ def test_every_true_value_lies_in_its_interval(truth):
 
 
 @RELAXED
+@given(strategies.truths())
+def test_what_is_printed_is_as_tight_as_printing_allows(truth):
+    report = explained(lines.render(truth))
+    for engine in report.startups[0].engines:
+        for account in [engine.capacity, *(r.account for r in engine.ranks)]:
+            for quantity in account.quantities.values():
+                if (
+                    quantity.origin == "printed"
+                    and quantity.unit in PRINTED_WIDTH
+                    and quantity.interval.low is not None
+                ):
+                    assert quantity.lines
+                    assert quantity.interval.width <= PRINTED_WIDTH[quantity.unit], quantity
+
+
+@RELAXED
 @given(strategies.truths(), st.data())
 def test_lost_lines_widen_intervals_and_falsify_none(truth, data):
+    assume(not hides_its_only_line(truth))
     text = wrappers.drop_lines(lines.render(truth), data.draw(st.randoms(use_true_random=False)), 0.3)
     report = explained(text)
     assert report is None or faults(report, truth) == []
+
+
+@RELAXED
+@given(strategies.truths(), st.sampled_from(wrappers.WRAPPERS))
+def test_no_transport_changes_what_is_said(truth, wrap):
+    report = explained(wrap(lines.render(truth)))
+    assert report is not None
+    assert faults(report, truth) == []
+
+
+@RELAXED
+@given(strategies.truths(injections=INJECTABLE))
+def test_a_start_ends_as_it_ended(truth):
+    report = explained(lines.render(truth))
+    if report is not None:
+        assert report.startups[-1].outcome == truth.outcome

@@ -42,7 +42,9 @@ def around(draw, truth):
     if isinstance(truth, float):
         return Interval(truth - draw(st.floats(0, 0.01)), truth + draw(st.floats(0, 0.01)))
     below, above = draw(st.integers(0, 1 << 30)), draw(st.integers(0, 1 << 30))
-    return draw(st.sampled_from([Interval(truth - below, truth + above), Interval.exactly(truth), Interval(truth - below)]))
+    return draw(
+        st.sampled_from([Interval(truth - below, truth + above), Interval.exactly(truth), Interval(truth - below)])
+    )
 
 
 def assert_sound(relation, truth, data):
@@ -79,7 +81,11 @@ def test_a_budget_gives_back_the_total_to_the_byte(total, utilization, up):
 @given(BYTES.filter(bool), st.integers(1 << 30, 1 << 39), st.data())
 def test_a_share(part, whole, data):
     truth = {A: part, B: whole, C: part / whole}
-    box = {A: data.draw(around(part)), B: data.draw(around(whole)), C: Interval(part / whole - 5e-5, part / whole + 5e-5)}
+    box = {
+        A: data.draw(around(part)),
+        B: data.draw(around(whole)),
+        C: Interval(part / whole - 5e-5, part / whole + 5e-5),
+    }
     for term, allowed in Share("s", A, B, C).contract(box):
         assert allowed.contains(truth[term])
 
