@@ -45,14 +45,14 @@ class GeometrySection(NamedTuple):
 
 
 def geometry_section(startup: StartUpLedger, shown: tuple[EngineLedger, ...], look: Look) -> GeometrySection | None:
-    """Give the section of the engines shown; None where there is nothing to say beyond that no geometry is at hand."""
+    """Give the section of the engines shown; None where none was looked for."""
     geometry = startup.geometry
     if geometry is None:
         return None
     named = {engine.dp for engine in shown}
     engines = [e for e in geometry.engines if e.dp in named]
     if not geometry.source:
-        return _without(engines)
+        return _without(geometry, engines, look)
     if geometry.status == "none":
         reason = f"Not used: {quoted(geometry.reason, mask=look.redact, most=240)}."
         return GeometrySection(_title(geometry, look), (reason,), (), alarm=False)
@@ -106,10 +106,12 @@ def _verdict(hypothesis: Hypothesis) -> Verdict:
     return Verdict(hypothesis.name, bytes_text(hypothesis.bytes_per_block), allowed, word)
 
 
-def _without(engines: list[EngineGeometry]) -> GeometrySection | None:
-    """Say which plain decoders fit, where the log bounds a block and no geometry is at hand."""
+def _without(geometry: GeometryLedger, engines: list[EngineGeometry], look: Look) -> GeometrySection:
+    """Say why no geometry is at hand, and which plain decoders fit where the log bounds a block."""
     found = next((e.products for e in engines if e.products), None)
-    return None if found is None else GeometrySection("Bytes per block", (products_text(found),), (), alarm=False)
+    reason = quoted(geometry.reason, mask=look.redact, most=240)
+    notes = (f"{reason[:1].upper()}{reason[1:]}.", *((products_text(found),) if found else ()))
+    return GeometrySection("Geometry: none", notes, (), alarm=False)
 
 
 def products_text(products: Products) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -223,3 +224,29 @@ def test_layer_numbers_in_runs(layers, text):
 def test_runs_name_no_layer_that_is_not_there(layers):
     first = numbers(sorted(layers)).split(" ")[0].rstrip(",")
     assert int(first.split("-")[0]) == min(layers)
+
+
+# -- explain with a config -------------------------------------------------------------------------------------------------
+
+
+def test_explain_takes_a_config_and_refuses_a_spoilt_one(tmp_path):
+    log = str(Path(__file__).parents[2] / "sample_logs" / "vllm-0.10.2-single.log")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(find("Qwen/Qwen3-8B")))
+    done = CliRunner().invoke(app, ["explain", log, "--config", str(tmp_path), "--format", "json"])
+    geometry = json.loads(done.output)["startups"][0]["geometry"]
+    assert (geometry["status"], geometry["source"], geometry["engines"][0]["pool"]["verdict"]) == (
+        "used",
+        "given",
+        "closes",
+    )
+    config.write_text("{")
+    assert CliRunner().invoke(app, ["explain", log, "--config", str(config)]).exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_explain_says_why_it_has_no_geometry_and_what_would_fit(form):
+    log = str(Path(__file__).parents[2] / "sample_logs" / "vllm-0.10.2-single.log")
+    text = " ".join(CliRunner().invoke(app, ["explain", log, "--format", form]).output.split())
+    assert "No geometry of unsloth/Qwen3-8B-FP8 is known here" in text
+    assert "36 layers x 8 key heads x 128" in text
