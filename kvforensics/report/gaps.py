@@ -104,8 +104,8 @@ def _contradiction(conflict: Conflict) -> str:
     claims = []
     for interval, sources in said.items():
         lines = tuple(sorted({line for s in sources for line in s.lines}))
-        amount = _plain(interval) if equation else _amount(conflict.quantity, interval)
-        claims.append(f"{amount} ({Source(sources[0].origin, lines).text(24)})")
+        value = _plain(interval) if equation else amount(conflict.quantity, interval)
+        claims.append(f"{value} ({Source(sources[0].origin, lines).text(24)})")
     more = f" and {len(claims) - CLAIMS_SHOWN} more" if len(claims) > CLAIMS_SHOWN else ""
     short = symbol(conflict.quantity)
     name = conflict.quantity if short == conflict.quantity else f"{conflict.quantity} ({short})"
@@ -114,7 +114,8 @@ def _contradiction(conflict: Conflict) -> str:
     return f"{name}: {note}; from {listed}" if equation else f"{name}: {listed}; {note}"
 
 
-def _amount(name: str, interval: Interval) -> str:
+def amount(name: str, interval: Interval) -> str:
+    """Give a quantity's value with its unit: GiB for bytes, but bytes for a block."""
     unit = BY_NAME[name].unit if name in BY_NAME else ""
     if unit == "B":
         return bytes_text(interval) if name == "bytes_per_block" else f"{gib(interval)} GiB"

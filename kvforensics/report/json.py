@@ -48,7 +48,10 @@ def _account(account: Account) -> JsonObject:
 
 
 def _engine(engine: EngineLedger) -> JsonObject:
-    ranks = [{"name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account)} for r in engine.ranks]
+    ranks = [
+        {"name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account)}
+        for r in engine.ranks
+    ]
     residual = engine.residual
     return {
         "dp": engine.dp,

@@ -32,16 +32,20 @@ def render(report: Report, look: Look) -> str:
 def _blocks(page: Page, look: Look) -> list[str]:
     found = [f"### {escaped(page.headline)}"]
     found += [f"**{escaped(_answer(section))}**" for section in page.engines]
+    if page.verdict.answer:
+        found.append(f"**Verdict: {escaped(page.verdict.answer)}**")
     found.append(_list(f"{f.label}: {_value(f.label, f.text)}{_where(f.lines)}" for f in page.facts))
     if page.conflicts:
         found += ["**Conflicts: lines that cannot all be true**", _list(map(escaped, page.conflicts))]
     for section in page.engines:
         found += _section(section, look)
     found += _ranks(page, look)
+    found += _findings(page)
     found += _geometry(page, look)
-    if page.gaps:
-        missing = [f"{escaped(gap.symbols)}: {escaped(gap.reason)}" for gap in page.gaps]
-        found += ["**Missing**", _list([*missing, *map(escaped, page.hints)])]
+    missing = [f"{gap.symbols}: {gap.reason}" for gap in page.gaps]
+    missing += [*page.hints, *page.verdict.unsaid]
+    if missing:
+        found += ["**Missing**", _list(map(escaped, missing))]
     if page.unread:
         more = [f"and {page.unread_more} more"] if page.unread_more else []
         found += [
@@ -103,6 +107,17 @@ def _ranks(page: Page, look: Look) -> list[str]:
         for r in page.ranks
     ]
     return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"), look=look)]
+
+
+def _findings(page: Page) -> list[str]:
+    """Give each finding as a list item, its parts nested below."""
+    lines = []
+    for finding in page.verdict.findings:
+        lines.append(f"- **{finding.severity}: {escaped(finding.title)}**{_where(finding.lines)}")
+        parts = [finding.detail, f"costs {finding.cost}" if finding.cost else ""]
+        parts += [f"do: {one.sentence()}" for one in finding.advice]
+        lines += [f"  - {escaped(part)}" for part in parts if part]
+    return ["**Findings**", "\n".join(lines)] if lines else []
 
 
 def _geometry(page: Page, look: Look) -> list[str]:

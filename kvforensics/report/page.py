@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvforensics.errors import UsageFault
+from kvforensics.report.findings_section import NO_FINDINGS, FindingsSection, findings_section
 from kvforensics.report.gaps import Gap, Quote, contradictions, gaps, hints, unread
 from kvforensics.report.geometry_section import GeometrySection, geometry_section
 from kvforensics.report.header import Fact, facts, headline
@@ -76,21 +77,25 @@ class Page(NamedTuple):
     legend: tuple[str, ...]
     geometry: GeometrySection | None = None
     """What the model's own config adds to the engines shown."""
+    verdict: FindingsSection = NO_FINDINGS
 
 
 def pages(report: Report, look: Look) -> tuple[Page, ...]:
     """Give the page of each start-up that `look` asks for. Raises UsageFault where there is no such start-up."""
+    return tuple(_page(report, place, look) for place in chosen(report, look))
+
+
+def chosen(report: Report, look: Look) -> tuple[int, ...]:
+    """Give the places of the start-ups that `look` asks for. Raises UsageFault where there is no such start-up."""
     count = len(report.startups)
     if look.startup == "all":
-        chosen = list(range(count))
-    elif look.startup == "last":
-        chosen = [count - 1]
-    elif isinstance(look.startup, int) and 0 < look.startup <= count:
-        chosen = [look.startup - 1]
-    else:
-        held = "1 start-up" if count == 1 else f"{count} start-ups"
-        raise UsageFault(f"--startup {look.startup}: {report.name} holds {held}; write 1 to {count}, last or all")
-    return tuple(_page(report, place, look) for place in chosen)
+        return tuple(range(count))
+    if look.startup == "last":
+        return (count - 1,)
+    if isinstance(look.startup, int) and 0 < look.startup <= count:
+        return (look.startup - 1,)
+    held = "1 start-up" if count == 1 else f"{count} start-ups"
+    raise UsageFault(f"--startup {look.startup}: {report.name} holds {held}; write 1 to {count}, last or all")
 
 
 def _page(report: Report, place: int, look: Look) -> Page:
@@ -118,6 +123,7 @@ def _page(report: Report, place: int, look: Look) -> Page:
         unread_more=more,
         legend=legend(sources),
         geometry=geometry_section(startup, shown, look),
+        verdict=findings_section(report.verdicts[place], mask=look.redact) if report.verdicts else NO_FINDINGS,
     )
 
 

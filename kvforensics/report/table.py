@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BARS_FROM, LABELS_FROM, SHARES_FROM = 72, 66, 52
 """The widths below which bars, labels and shares give way to the figures."""
+EVIDENCE_ROOM = 30
+"""Characters for the lines that a finding rests on."""
 ROOMY = 100
 """The width from which bars grow and more line numbers fit."""
 STYLES = {
@@ -33,6 +35,7 @@ STYLES = {
     "pool": "green",
     "beside": "dim",
 }
+SEVERITIES = {"error": "bold red", "warning": "bold yellow", "note": "bold", "": "bold green"}
 OUTCOMES = {"ready": "bold green", "failed": "bold red", "unfinished": "bold yellow"}
 
 
@@ -52,11 +55,19 @@ def render(report: Report, look: Look, *, colour: bool) -> str:
 def _page(sheet: Sheet, page: Page) -> None:
     _head(sheet, page)
     sheet.listing("Conflicts: lines that cannot all be true", page.conflicts, "bold red")
-    for section in page.engines:
+    if not page.engines:
+        _verdict(sheet, page)
+    for i, section in enumerate(page.engines):
+        title = f"{section.title}: " if section.title else ""
+        sheet.print("", sheet.text(title + section.key, "bold"))
+        if i == 0:
+            _verdict(sheet, page)
         _section(sheet, section)
     _ranks(sheet, page)
+    _findings(sheet, page)
     _geometry(sheet, page)
-    sheet.listing("Missing", [*(f"{gap.symbols}: {gap.reason}" for gap in page.gaps), *page.hints])
+    gaps = [f"{gap.symbols}: {gap.reason}" for gap in page.gaps]
+    sheet.listing("Missing", [*gaps, *page.hints, *page.verdict.unsaid])
     more = [f"and {page.unread_more} more"] if page.unread_more else []
     quotes = [f"L{quote.line} {quote.text}" for quote in page.unread]
     sheet.listing("Lines about memory that no rule took", [*quotes, *more])
@@ -75,9 +86,29 @@ def _head(sheet: Sheet, page: Page) -> None:
     sheet.print(sheet.grid(rows, ("", ""), unbroken=(0,)))
 
 
+def _verdict(sheet: Sheet, page: Page) -> None:
+    """Print the one-line verdict, if the start-up was examined."""
+    if page.verdict.answer:
+        sheet.print(sheet.text(page.verdict.answer, SEVERITIES[page.verdict.severity]))
+
+
+def _findings(sheet: Sheet, page: Page) -> None:
+    """Print each finding: what, why, what it costs and what to do, the parts indented below its title."""
+    if not page.verdict.findings:
+        return
+    sheet.print("", sheet.text("Findings", "bold"))
+    for finding in page.verdict.findings:
+        title = sheet.text(f"{finding.severity}: {finding.title}", SEVERITIES[finding.severity])
+        if finding.lines:
+            title.append(f"  {line_numbers(finding.lines, EVIDENCE_ROOM)}", "dim")
+        sheet.print(title)
+        rows = [("", finding.detail), ("costs", finding.cost), *(("do", one.sentence()) for one in finding.advice)]
+        cells = [(sheet.text(f"  {label}", "dim"), sheet.text(text)) for label, text in rows if text]
+        if cells:
+            sheet.print(sheet.grid(cells, ("", ""), unbroken=(0,)))
+
+
 def _section(sheet: Sheet, section: EngineSection) -> None:
-    title = f"{section.title}: " if section.title else ""
-    sheet.print("", sheet.text(title + section.key, "bold"))
     for fall in section.waterfalls:
         sheet.print("", sheet.text(f"{fall.rank}: where the memory went", "bold"), _waterfall(sheet, fall))
     notes = " ".join(section.notes)

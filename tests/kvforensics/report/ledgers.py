@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kvforensics.explanation import Report
+from kvforensics.findings import Verdict
+from kvforensics.findings.finding import Action, Cost, Effect, Finding, Unsaid
 from parsers.launch_settings import Setting, Settings
 from parsers.record import Record
 from parsers.rule import Rule, Statement
-from parsers.template import Printed
 from parsers.startups import StartUpLog
+from parsers.template import Printed
 from reconstruct.eras import era
 from reconstruct.interval import Interval
 from reconstruct.ledger import (
@@ -117,7 +119,21 @@ def whole() -> Report:
     )
     card = statement("device_name", 15, "", path="/x/E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json")
     ledger = startup("0.27.1", (engine,), asked, lines=(7, 36), statements=(card,))
-    return Report("/home/alice/server.log", 36, (ledger,))
+    tokens = Interval(1050, 1200)
+    graphs = Finding(
+        "graphs-charged-to-kv", "note", "CUDA graphs are charged to the KV cache", "0.11 GiB of the budget are kept.",
+        (21, 28), Cost(hundredths("0.11"), tokens),
+        (
+            Action(
+                "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+                (Effect("available_kv_cache_memory", hundredths("13.99")), Effect("kv_cache_tokens", Interval(152000, 153000))),
+                "graphs then come on top of the budget",
+            ),
+        ),
+    )  # fmt: skip
+    healthy = Finding("healthy", "note", "Nothing is wrong", "All that was looked at is as it should be.", (24,))
+    unsaid = (Unsaid("memory-held-by-others", "T and F"), Unsaid("ranks-differ", "T and F"))
+    return Report("/home/alice/server.log", 36, (ledger,), verdicts=(Verdict((graphs, healthy), unsaid),))
 
 
 def pipeline() -> Report:
@@ -145,7 +161,10 @@ def pipeline() -> Report:
         kv_cache_tokens=(exactly(1075440), "printed", (29,)),
         missing={"bytes_per_block": "neither blocks and pool nor a model config bound it"},
     )
-    ranks = (RankLedger("Worker_PP0", 0, 0, 0, "10.0.0.7", first), RankLedger("Worker_PP1", 0, 1, 0, "10.0.0.8", second))
+    ranks = (
+        RankLedger("Worker_PP0", 0, 0, 0, "10.0.0.7", first),
+        RankLedger("Worker_PP1", 0, 1, 0, "10.0.0.8", second),
+    )
     asked = settings(12, model="meta-llama/Llama-3.1-8B", tensor_parallel_size=1, pipeline_parallel_size=2)
     unread = tuple(
         Record(40 + i, f"Memory of worker 10.0.0.{i}: {i}.5 GiB [bold]\x1b[31mtoken=s3cret{i}") for i in range(7)
@@ -208,7 +227,16 @@ def crash_loop() -> Report:
     failed = statement("engine_failed", 25, "Engine core initialization failed.")
     before = startup("0.10.2", (), asked, outcome="failed", lines=(1, 4))
     after = startup("0.10.2", (engine,), asked, outcome="failed", lines=(5, 30), statements=(failed, over))
-    return Report("crash.log", 30, (before, after))
+    others = Finding(
+        "memory-held-by-others", "warning", "Other processes hold memory", "On 10.0.0.7 <b>24</b> GiB are *in use*.",
+        (13, 14), Cost(Interval(0, GIB)), (Action("end them", risk="they may be wanted"),),
+    )  # fmt: skip
+    short = Finding(
+        "no-kv-memory", "error", "No memory is left for the KV cache", "1.93 GiB are missing, in /home/alice/m.",
+        (14, 20), Cost(hundredths("1.93")),
+        (Action("--tensor-parallel-size 2"), Action("a smaller model", risk="it is another model")),
+    )  # fmt: skip
+    return Report("crash.log", 30, (before, after), verdicts=(Verdict((), ()), Verdict((others, short), ())))
 
 
 def contradicted() -> Report:
