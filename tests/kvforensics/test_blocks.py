@@ -233,7 +233,7 @@ def test_explain_takes_a_config_and_refuses_a_spoilt_one(tmp_path):
     log = str(Path(__file__).parents[2] / "sample_logs" / "vllm-0.10.2-single.log")
     config = tmp_path / "config.json"
     config.write_text(json.dumps(find("Qwen/Qwen3-8B")))
-    done = CliRunner().invoke(app, ["explain", log, "--config", str(tmp_path), "--format", "json"])
+    done = CliRunner().invoke(whole_app(), ["explain", log, "--config", str(tmp_path), "--format", "json"])
     geometry = json.loads(done.output)["startups"][0]["geometry"]
     assert (geometry["status"], geometry["source"], geometry["engines"][0]["pool"]["verdict"]) == (
         "used",
@@ -241,12 +241,12 @@ def test_explain_takes_a_config_and_refuses_a_spoilt_one(tmp_path):
         "closes",
     )
     config.write_text("{")
-    assert CliRunner().invoke(app, ["explain", log, "--config", str(config)]).exit_code == 2
+    assert CliRunner().invoke(whole_app(), ["explain", log, "--config", str(config)]).exit_code == 2
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_explain_says_why_it_has_no_geometry_and_what_would_fit(form):
     log = str(Path(__file__).parents[2] / "sample_logs" / "vllm-0.10.2-single.log")
-    text = " ".join(CliRunner().invoke(app, ["explain", log, "--format", form]).output.split())
+    text = " ".join(CliRunner().invoke(whole_app(), ["explain", log, "--format", form]).output.split())
     assert "No geometry of unsloth/Qwen3-8B-FP8 is known here" in text
     assert "36 layers x 8 key heads x 128" in text
