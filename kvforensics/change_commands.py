@@ -24,7 +24,11 @@ FORMATS = ("table", "markdown", "json")
 
 def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     """Add both commands to the command line; `out` writes an answer, `complain` an error in one line."""
+    _register_whatif(app, out, complain)
+    _register_compare(app, out, complain)
 
+
+def _register_whatif(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     @app.command("whatif")
     def whatif_command(
         log: Annotated[str, typer.Argument(metavar="LOG", help="A log file; - reads standard input.")],
@@ -80,6 +84,8 @@ def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[E
 
         raise typer.Exit(_answer(ask, out, complain))
 
+
+def _register_compare(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
     @app.command("compare")
     def compare_command(
         logs: Annotated[list[str], typer.Argument(metavar="BEFORE AFTER [MORE...]", help="Two log files or more.")],

@@ -9,10 +9,11 @@ from reconstruct.ledger import Account
 from reconstruct.planner import catalogue
 from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
 from reconstruct.predict.sizes import full_config
+from reconstruct.whatif_capacity import Question
 from reconstruct.whatif_checks import checks_of, outcome_of
 from reconstruct.whatif_geometry import geometry_of
 from reconstruct.whatif_model import changed_launch, launch_of, model_of
-from reconstruct.whatif_pool import Question, pool_after
+from reconstruct.whatif_pool import pool_after
 from reconstruct.whatif_setup import afterwards, fits_itself, today
 from reconstruct.whatif_terms import Scene, rank_terms
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconstruct.cache_groups import cache_groups
 from reconstruct.change import EXACT, MODELLED, UNCHANGED, UNKNOWN, TermChange
-from reconstruct.equations import Shape, equations
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.quantities import BY_NAME
-from reconstruct.relations import CeilDivision, Quotient, Term
+from reconstruct.relations import Term
 from reconstruct.rounding import implied
-from reconstruct.solver import Evidence, solve
+from reconstruct.whatif_capacity import groups_today, longest, one_request, same_split, scaled_tokens, solved
 from reconstruct.whatif_geometry import (
     SAME,
     Geometry,
@@ -30,12 +27,8 @@ from reconstruct.whatif_geometry import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconstruct.eras import Era
-    from reconstruct.ledger import Account, StartUpLedger
+    from reconstruct.whatif_capacity import Question
     from reconstruct.whatif_setup import Setup
-
-MOST_GROUPS = 64
-"""More cache groups than any model has."""
 
 
 class Pool(NamedTuple):
@@ -49,20 +42,6 @@ class Pool(NamedTuple):
     left_out: tuple[str, ...]
     checked: bool
     """Whether the one-request check could be made."""
-
-
-class Question(NamedTuple):
-    """What the pool follows from: each stage's M row after the change, and the geometry where a config gives it."""
-
-    startup: StartUpLedger
-    capacity: Account
-    now: Setup
-    then: Setup
-    available: tuple[TermChange, ...]
-    binding: tuple[bool, ...]
-    """Whether each stage's row is the binding rank's."""
-    before: Geometry | None
-    after: Geometry | None
 
 
 def pool_after(question: Question) -> Pool:
@@ -95,19 +74,13 @@ def _stage_pool(question: Question, stage: int) -> _StagePool:
     if then.explicit:
         return _StagePool(held, Interval.exactly(0), UNCHANGED)
     pool = row.after.minus(reserved)
-    if not _same_split(question) or held == ANYTHING:
+    if not same_split(question) or held == ANYTHING:
         return _StagePool(pool, row.change, row.kind)
     gained = row.change
     for other in question.available:
         gained = gained.hull(other.change)
     by_gain = held.plus(gained)  # the pool that was divided may be another rank's than the row's
     return _StagePool((by_gain.meet(pool) or by_gain) if question.binding[stage] else by_gain, gained, row.kind)
-
-
-def _same_split(question: Question) -> bool:
-    """Whether ranks hold the same parts of the model as today."""
-    now, then = question.now, question.then
-    return (now.tensor, now.pipeline) == (then.tensor, then.pipeline)
 
 
 def _reserved(question: Question) -> Interval:
@@ -135,22 +108,8 @@ def _share(question: Question) -> Share:
     now, then = question.now, question.then
     if before is not None and after is not None and before.per_block == after.per_block:
         return SAME
-    uniform = _groups_today(question) == 1
+    uniform = groups_today(question) == 1
     return share_by_settings(now, then, question.startup.settings.text("dtype"), uniform=uniform)
-
-
-def _groups_today(question: Question) -> int | None:
-    """Give the model's cache groups as the log shows them; None where the releases left open disagree."""
-    startup, capacity = question.startup, question.capacity
-    found = {
-        cache_groups(
-            startup.log, era, startup.version.span, ready=startup.outcome == "ready",
-            tokens=capacity.interval("kv_cache_tokens"), concurrency=capacity.interval("max_concurrency"),
-            length=capacity.interval("max_model_len"), size=capacity.interval("block_size"),
-        )
-        for era in startup.eras
-    }  # fmt: skip
-    return found.pop() if len(found) == 1 else None
 
 
 def _blocks(question: Question, per_block: Interval, pools: Sequence[_StagePool], share: Share) -> Interval:
@@ -158,7 +117,7 @@ def _blocks(question: Question, per_block: Interval, pools: Sequence[_StagePool]
     held = question.capacity.interval("num_blocks")
     if question.now.overridden:
         return held
-    same = _same_split(question)
+    same = same_split(question)
     by_gain = blocks_after(held, per_block, pools[0].gained, share) if same else ANYTHING
     if same and len(pools) > 1:
         return by_gain  # the pool is the binding stage's, which no line need tell
@@ -201,10 +160,10 @@ def _by_plan(question: Question, blocks: Interval, pools: Sequence[_StagePool], 
     pool = pools[stage or 0]
     rows = _rows(question, {**figures, "bytes_per_block": sizes, "kv_pool_memory": pool.pool}, per_block, pool)
     refusal = most.refusal or least.refusal
-    longest = _ends(least, most, "longest_request")
+    fitting = _ends(least, most, "longest_request")
     known = blocks.low is not None and blocks.high is not None
     left = () if known else ("num_blocks: M is not known after the change",)
-    return Pool(rows, refusal, bool(most.refusal), longest, stage, left, bool(refusal) or least.plan is not None)
+    return Pool(rows, refusal, bool(most.refusal), fitting, stage, left, bool(refusal) or least.plan is not None)
 
 
 def _binding_stage(geometry: Geometry, pools: Sequence[_StagePool]) -> int | None:
@@ -251,127 +210,25 @@ def _by_equations(question: Question, blocks: Interval, per_block: Interval, sha
     """Let the ledger's own relations carry the blocks on to tokens and concurrency."""
     then = question.then
     figures: dict[str, Interval] = {}
-    groups = _groups_today(question)
+    groups = groups_today(question)
     for era in then.eras:
-        box = _solved(question, era, blocks, groups)
+        box = solved(question, era, blocks, groups)
         for name in ("num_blocks", "kv_cache_tokens", "max_concurrency"):
             value = box.get(Term(name), ANYTHING)
             figures[name] = figures[name].hull(value) if name in figures else value
-    figures["kv_cache_tokens"] = _scaled_tokens(question, figures)
+    figures["kv_cache_tokens"] = scaled_tokens(question, figures)
     figures["max_model_len"], figures["block_size"] = then.max_model_len, then.block_size
     figures["bytes_per_block"] = scaled(per_block, share)
     pool = _stage_pool(question, 0)
     figures["kv_pool_memory"] = pool.pool
     rows = _rows(question, figures, per_block, pool)
-    refusal, surely, checked = _one_request(question, figures, then, groups)
+    refusal, surely, checked = one_request(question, figures, then, groups)
     left = []
     if share.why and share.low is None:
         left.append(f"bytes_per_block: {share.why}")
     if figures["kv_cache_tokens"] == ANYTHING and not then.all_eras("tokens", "none"):
         left.append("kv_cache_tokens: the model's cache groups are not known (--config tells)")
-    return Pool(rows, refusal, surely, _longest(figures, then, groups), None, tuple(left), checked)
-
-
-def _solved(question: Question, era: Era, blocks: Interval, groups: int | None) -> dict[Term, Interval]:
-    then = question.then
-    settings = question.startup.settings
-    shape = Shape(
-        ranks=(), pooled=(), all_ranks=True, stages=1, started=True, charged=None, explicit_pool=False, overridden=True,
-        cache_groups=groups, context_parallel=settings.number("decode_context_parallel_size") or 1,
-    )  # fmt: skip
-    evidence = [
-        Evidence(Term("num_blocks"), blocks, "modelled"),
-        Evidence(Term("block_size"), then.block_size, "config"),
-        Evidence(Term("max_model_len"), then.max_model_len, "config"),
-    ]
-    request = _request_blocks(question)
-    if request != ANYTHING:
-        evidence.append(Evidence(Term("blocks_per_request"), request, "derived"))
-    relations = equations(era, shape)
-    terms = {t for r in relations for t in r.terms}
-    bounds = {t: BY_NAME[t.name].bound for t in terms if BY_NAME[t.name].bound != ANYTHING}
-    return solve(evidence, relations, bounds).values
-
-
-def _request_blocks(question: Question) -> Interval:
-    """Give the blocks of one request of full length, as today's count and concurrency imply, where the length stays."""
-    now, then, capacity = question.now, question.then, question.capacity
-    if now.max_model_len != then.max_model_len or now.block_size != then.block_size:
-        return ANYTHING
-    if not now.all_eras("concurrency", "requests") or (now.tensor, now.pipeline) != (then.tensor, then.pipeline):
-        return ANYTHING
-    of_one = Term("blocks_per_request")
-    quotient = Quotient("", Term("max_concurrency"), Term("num_blocks"), of_one)
-    box = {Term(n): capacity.interval(n) for n in ("max_concurrency", "num_blocks")}
-    return next((value for term, value in quotient.contract(box) if term == of_one), ANYTHING)
-
-
-def _scaled_tokens(question: Question, figures: dict[str, Interval]) -> Interval:
-    """Give tokens where the equations leave them open: with the same formula they are today's rate, whatever the groups."""
-    told = figures["kv_cache_tokens"]
-    now, then, capacity = question.now, question.then, question.capacity
-    held, before, after = (
-        capacity.interval("kv_cache_tokens"), capacity.interval("num_blocks"), figures["num_blocks"],
-    )  # fmt: skip
-    if told != ANYTHING or not now.all_eras("tokens", "groups") or not then.all_eras("tokens", "groups"):
-        return told
-    size = int(now.block_size.low or 0)
-    if not (held.is_point and before.is_point and size) or after.width is None or now.block_size != then.block_size:
-        return told
-    per = int(held.low or 0) // size
-    fitting = [g for g in range(1, MOST_GROUPS + 1) if int(before.low or 0) // g == per]
-    if not fitting:
-        return told
-    counts = [int(end) // g * size for g in fitting for end in (after.low or 0, after.high or 0)]
-    return Interval(min(counts), max(counts))
-
-
-def _one_request(
-    question: Question, figures: dict[str, Interval], then: Setup, groups: int | None
-) -> tuple[str, bool, bool]:
-    """Make the one-request check: blocks of a request against the pool's, less the null block from 0.29.0 on."""
-    blocks = figures["num_blocks"]
-    request = _request_blocks(question)
-    if request == ANYTHING and groups == 1 and then.block_size.is_point:
-        of_one = Term("blocks_per_request")
-        division = CeilDivision("", of_one, Term("max_model_len"), Term("block_size"))
-        box = {Term("max_model_len"): then.max_model_len, Term("block_size"): then.block_size}
-        request = next((value for term, value in division.contract(box) if term == of_one), ANYTHING)
-    if request.low is None or blocks.low is None or request.high is None:
-        return "", False, _fits_as_today(question, figures)
-    held = 1 if then.all_eras("null_block", True) else 0
-    text = f"one request of {then.max_model_len.low} tokens takes {request.low} blocks"
-    if blocks.high is not None and blocks.high - held < request.low:
-        return f"{text}, at most {int(blocks.high) - held} are there", True, True
-    if blocks.low - held < request.high and not _fits_as_today(question, figures):
-        return f"{text}, at the low end {int(blocks.low) - held} are there", False, True
-    return "", False, True
-
-
-def _fits_as_today(question: Question, figures: dict[str, Interval]) -> bool:
-    """Whether the same request fits because today's concurrency, scaled by the pool, stays above one and a null block's share.
-
-    The share of one block in a pool that holds a request is small; a twentieth is allowed for it.
-    """
-    now, then, capacity = question.now, question.then, question.capacity
-    told, held, pool = (
-        capacity.interval("max_concurrency").low,
-        capacity.interval("kv_pool_memory").high,
-        figures["kv_pool_memory"].low,
-    )
-    same = now.max_model_len == then.max_model_len and now.block_size == then.block_size and _same_split(question)
-    same = same and now.kv_cache_dtype == then.kv_cache_dtype
-    return bool(same and told and held and pool and held > 0 and told * pool / held >= 1.05)
-
-
-def _longest(figures: dict[str, Interval], then: Setup, groups: int | None) -> Interval:
-    blocks = figures["num_blocks"]
-    if groups != 1 or not then.block_size.is_point:
-        return ANYTHING
-    held = 1 if then.all_eras("null_block", True) else 0
-    size = int(then.block_size.low or 1)
-    low, high = (None if end is None else max(0, int(end) - held) * size for end in blocks)
-    return Interval(low, high)
+    return Pool(rows, refusal, surely, longest(figures, then, groups), None, tuple(left), checked)
 
 
 def _rows(
