@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvforensics.report.sizes import gib, ratio
 from reconstruct.quantities import ENGINE, RANK
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ MOVES: dict[str, frozenset[str]] = {
     "card": ALL - {"model_memory", "bytes_per_block", "block_size", "max_model_len", "gpu_memory_utilization"},
     "version": ALL - {"total_memory", "max_model_len", "gpu_memory_utilization"},
     "model": ALL - _CONSTANTS,
+    "external weights": _REST
+    | _BELOW
+    | {"requested_memory", "initial_free_memory", "model_memory", "non_kv_cache_memory"},
     "dtype": ALL - _CONSTANTS - {"max_model_len"},
     "quantization": ALL - _CONSTANTS - {"max_model_len"},
     "tensor_parallel_size": ALL - _CONSTANTS - {"max_model_len"} | {"initial_free_memory"},
@@ -70,6 +74,7 @@ def differences(startup: StartUpLedger, reading: Reading) -> tuple[Difference, .
     """Give every condition that is known on both sides and not the same."""
     found = {"card": _other_card(startup, reading), "version": _other_version(startup, reading)}
     found["model"] = _other_model(startup, reading)
+    found["external weights"] = _held_outside(startup)
     found["gpu_memory_utilization"] = _other_share(startup, reading)
     for name in (*_DEFAULTS, *_OPEN):
         logged, probed = _setting(startup, name), _setting(reading.startups[0], name)
@@ -126,7 +131,7 @@ def _other_card(startup: StartUpLedger, reading: Reading) -> str:
         return f"another card: {name} in the log, {reading.card} in the probe"
     if logged.low - CARD_SPREAD <= probed.low <= logged.high + CARD_SPREAD:
         return ""
-    return f"another card: of {_gib(logged)} GiB in the log, of {_gib(probed)} GiB in the probe"
+    return f"another card: of {gib(logged)} GiB in the log, of {gib(probed)} GiB in the probe"
 
 
 def _named_apart(logged: str, probed: str) -> bool:
@@ -180,10 +185,12 @@ def _other_share(startup: StartUpLedger, reading: Reading) -> str:
     logged, probed = shares
     if logged is None or probed is None or logged.meet(probed) is not None:
         return ""
-    return f"gpu_memory_utilization is {logged} in the log, {probed.low} in the probe"
+    return f"gpu_memory_utilization is {ratio(logged)} in the log, {ratio(probed)} in the probe"
 
 
-def _gib(interval: Interval) -> str:
-    from kvforensics.report.sizes import gib
-
-    return gib(interval)
+def _held_outside(startup: StartUpLedger) -> str:
+    """Say that a log's weights, or some of them, are held by another process (0.32.0 on)."""
+    external = [r.account.interval("external_weight_memory").low for e in startup.engines for r in e.ranks]
+    return (
+        "the log's weights are held by another process" if any(low is not None and low > 0 for low in external) else ""
+    )

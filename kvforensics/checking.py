@@ -104,10 +104,10 @@ def _of_engine(
     engine: EngineLedger, reading: Reading, moved: tuple[Difference, ...], tolerance: int
 ) -> list[Comparison]:
     found = []
-    ranks = [rank for rank in engine.ranks if rank.name != "drafter"]
-    for place, rank in enumerate(ranks):
-        measured = [_rank_of(s, engine.dp, rank, place, alone=len(ranks) == 1) for s in reading.startups]
-        accounts = tuple(a for a in measured if a is not None)
+    for rank in engine.ranks:
+        accounts = (
+            tuple(a for s in reading.startups for a in _ranks_of(s, engine.dp, rank)) if rank.name != "drafter" else ()
+        )
         for kind in RANK:
             term = _compared(kind.name, rank.account, accounts, reading, moved, tolerance)
             found += [term._replace(dp=engine.dp, rank=rank.name)] if term else []
@@ -118,14 +118,13 @@ def _of_engine(
     return found
 
 
-def _rank_of(startup: StartUpLedger, dp: int, rank: RankLedger, place: int, *, alone: bool) -> Account | None:
-    """Find the measured rank that a log's rank is: by its coordinates, by order where the log names none."""
+def _ranks_of(startup: StartUpLedger, dp: int, rank: RankLedger) -> tuple[Account, ...]:
+    """Give the measured rank that a log's rank is, by its coordinates or its number; all where the log tells neither."""
     held = next((e.ranks for e in startup.engines if e.dp == dp), ())
-    if rank.pp is None and rank.tp is None:
-        usable = place < len(held) and (alone is (len(held) == 1))
-        return held[place].account if usable else None
-    wanted = (rank.pp or 0, rank.tp or 0)
-    return next((r.account for r in held if (r.pp, r.tp) == wanted), None)
+    if rank.pp is not None or rank.tp is not None:
+        wanted = (rank.pp or 0, rank.tp or 0)
+        return tuple(r.account for r in held if (r.pp, r.tp) == wanted)
+    return tuple(r.account for r in held if r.name == rank.name) or tuple(r.account for r in held)
 
 
 def _compared(

@@ -107,7 +107,7 @@ def _cards() -> list[CardHere]:
     import torch
 
     from live_probe.device import CudaDevice
-    from live_probe.run import mig_of, others_hold, uma_of
+    from live_probe.sharing import mig_of, others_hold, uma_of
 
     found = []
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):

@@ -24,6 +24,8 @@ LOG_NAME = "engine.log"
 PROBE_DIR = "KVFORENSICS_PROBE_DIR"
 """The environment variable that tells a child, and every worker of it, where its journals go."""
 _GRACE_S = 10
+_LAST_WORDS = 4096
+"""Bytes of the engine's log that are searched for its last line."""
 
 
 class EngineRun(NamedTuple):
@@ -143,7 +145,8 @@ def _with_ending(record: ProbeRecord, ending: str) -> ProbeRecord:
 
 
 def _unborn(folder: Path, engine: str, run: int, ending: str) -> ProbeRecord:
-    message = f"{ending or 'the engine left'} before any worker was made: see {folder / LOG_NAME}"
+    said = f" ({_last_line(folder / LOG_NAME)})"
+    message = f"{ending or 'the engine left'} before any worker was made: see {folder / LOG_NAME}{said}"
     return ProbeRecord(
         rank="rank 0",
         run=run,
@@ -154,3 +157,14 @@ def _unborn(folder: Path, engine: str, run: int, ending: str) -> ProbeRecord:
         processes=Unread("no worker came so far"),
         failure=Failure("start", ENGINE_DIED, message, 0, 0),
     )
+
+
+def _last_line(log: Path) -> str:
+    """Give the last words of the engine's own log, most often the error it died of."""
+    with suppress(OSError):
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LAST_WORDS))
+            lines = file.read().decode("utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it is empty")
+    return "it is not there"

@@ -14,8 +14,9 @@ import torch
 from live_probe.allocator import MIB, CachingAllocator, CardMemory
 from live_probe.cards import EARLIER_WORKSPACE, Card
 from live_probe.launch import LaunchOptions
-from live_probe.run import Sharing, probe
+from live_probe.run import probe
 from live_probe.sequence import SPLIT_LIMIT_MIB
+from live_probe.sharing import Sharing
 from live_probe.simulated import SimulatedDevice
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from live_probe.eras import UnsupportedVersionError
 from live_probe.journal import Journal, ProcessList
 from live_probe.launch import LaunchError
 from live_probe.measurement import Environment, Failure
-from live_probe.run import SharedDeviceError, Sharing, environment, probe
+from live_probe.run import environment, probe
 from live_probe.sequence import Watchers
 from live_probe.shape import UnsupportedModelError
+from live_probe.sharing import SharedDeviceError, Sharing
 from live_probe.torch_start import from_argument
 
 if TYPE_CHECKING:

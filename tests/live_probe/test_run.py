@@ -10,9 +10,10 @@ import pytest
 
 from live_probe.journal import Journal, read_journal
 from live_probe.measurement import DeviceProcess, Unread
-from live_probe.run import SharedDeviceError, Sharing, others_hold, probe, probe_repeatedly
+from live_probe.run import probe, probe_repeatedly
 from live_probe.sequence import Watchers
 from live_probe.shape import UnsupportedModelError
+from live_probe.sharing import SharedDeviceError, Sharing, others_hold
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,381 @@
+"""`probe` and `check` from the command line: files, exit codes, processes that end, and what is never imported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvforensics import probing
+from kvforensics.cli import whole_app
+from kvforensics.output_file import write_whole
+from kvforensics.probe_progress import lines
+from kvforensics.report import probe_json
+from tests.kvforensics.measured import SMALL_BATCH, config_file, measured_by_vllm
+from tests.kvforensics.test_checking import TRUTH
+from tests.render.lines import render
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "sample_logs" / "vllm-0.33.0-single.log"
+STAND_IN_TORCH = """
+class cuda:
+    is_available = staticmethod(lambda: bool(CARDS))
+    device_count = staticmethod(lambda: CARDS)
+    set_device = staticmethod(lambda device: None)
+    mem_get_info = staticmethod(lambda index: (80 << 30, 85028896768))
+    memory_stats = staticmethod(lambda index: {})
+    class get_device_properties:
+        name, multi_processor_count = "NVIDIA H100 80GB HBM3", 132
+        def __init__(self, index): pass
+class device:
+    def __init__(self, *names): pass
+CARDS, __version__ = 0, "2.13"
+"""
+STAND_IN_VLLM = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+from live_probe.journal import Journal
+from live_probe.measurement import Environment, Measurement, Snapshot
+
+class LLM:
+    def __init__(self, worker_cls, model, load_format, skip_tokenizer_init, **flags):
+        folder = Path(os.environ["KVFORENSICS_PROBE_DIR"])
+        (folder / "asked").write_text(json.dumps({"model": model, **flags}))
+        for rank in range(flags.get("tensor_parallel_size", 1)):
+            journal = Journal(folder / f"rank-{rank}.jsonl")
+            journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+            journal.write(Snapshot("load_model", "before", f"rank {rank}", 5 << 30, 10 << 30, 1, 2, 3, 0.1))
+            journal.write(Snapshot("load_model", "after", f"rank {rank}", 4 << 30, 10 << 30, 1, 2, 3, 0.2))
+            journal.write(Measurement("model_memory", 7 + rank))
+        if flags.get("quantization") == "hangs":
+            worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            (folder / "worker.pid").write_text(str(worker.pid))
+            time.sleep(60)
+        if flags.get("quantization") == "fails":
+            raise SystemExit(1)
+"""
+
+
+def run(*arguments):
+    """Exit code, stdout and stderr."""
+    result = CliRunner().invoke(whole_app(), [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "kvforensics", *(str(argument) for argument in arguments)]
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    """An environment with a vLLM and a torch that only play; gives what changes the number of cards."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "vllm.py").write_text(STAND_IN_VLLM)
+    (site / "vllm-0.33.0.dist-info").mkdir()
+    (site / "vllm-0.33.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n")
+
+    def cards(count):
+        (site / "torch.py").write_text(
+            STAND_IN_TORCH.replace("CARDS, __version__ = 0", f"CARDS, __version__ = {count}")
+        )
+
+    cards(0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(site))))
+    monkeypatch.setattr(probing, "find_spec", lambda _name: True)
+    return cards
+
+
+def alive(pid):
+    """Whether a process is there and not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid):
+    """Whether a process ends within a few seconds."""
+    deadline = time.monotonic() + 8
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+def test_a_probe_by_the_torch_engine_writes_its_json(tmp_path):
+    """The whole way, through the process that simulates; the schema's own keys."""
+    out = tmp_path / "probe.json"
+    asked = ("probe", "--model", config_file(tmp_path), "--device", "sim:512MiB", "--out", out, *SMALL_BATCH)
+    ended = subprocess.run(
+        command(*asked), cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert ended.returncode == 0
+    written = json.loads(out.read_text())
+    assert written["schema"] == "kvforensics.probe/1"
+    (startup,) = written["startups"]
+    quantities = startup["engines"][0]["ranks"][0]["quantities"]
+    assert quantities["total_memory"]["low"] == quantities["total_memory"]["high"] == 512 << 20
+    assert quantities["model_memory"]["origin"] == "measured"
+    assert (startup["outcome"], startup["first_line"]) == ("ready", None)
+    assert written["environment"]["simulated"] is True
+    assert written["snapshots"][0].keys() >= {
+        "step", "when", "rank", "free", "total", "allocated", "reserved", "peak"
+    }  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "probe.json"]
+
+
+def test_a_start_killed_in_any_step_leaves_its_json(tmp_path):
+    """SIGKILL of the engine's process in each step: code 1, the step named, the figures before it there."""
+    script = textwrap.dedent(f"""
+        import gc, os, signal, torch
+        from typer.testing import CliRunner
+        from kvforensics import probing
+        from kvforensics.cli import whole_app
+        from live_probe import torch_child
+        from live_probe.child_process import records_of
+        from live_probe.journal import Journal
+
+        def dying_in(step):
+            def probe_torch(start, engine, run=0):
+                engine.folder.mkdir(parents=True)
+                child = os.fork()
+                if child == 0:
+                    plain = Journal.write
+                    def write(self, entry):
+                        plain(self, entry)
+                        if getattr(entry, "step", "") == step and getattr(entry, "when", "") == "before":
+                            os.kill(os.getpid(), signal.SIGKILL)
+                    Journal.write = write
+                    torch_child.go_through(start, engine.folder / "rank-0.jsonl")
+                    os._exit(0)
+                code = os.waitpid(child, 0)[1]
+                return records_of(engine.folder, "torch", run, "killed" if os.WIFSIGNALED(code) else "")
+            return probe_torch
+
+        torch.ones(2, 2, device="meta").add(1).sort(dim=-1)  # torch imports its meta kernels on first use
+        gc.collect()
+        gc.freeze()
+        for step in {STEPS!r}:
+            probing.probe_torch = dying_in(step)
+            asked = ["probe", "--model", {str(config_file(tmp_path))!r}, "--device", "sim:512MiB", *{SMALL_BATCH!r}]
+            asked = [word for word in asked if step not in ("capture_model", "profile_cudagraph_memory")
+                     or word != "--enforce-eager"]
+            result = CliRunner().invoke(whole_app(), [*asked, "--out", f"{tmp_path}/{{step}}.json"])
+            assert result.exit_code == 1, (step, result.exit_code, result.output, result.exception)
+    """)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=120)
+    for place, step in enumerate(STEPS):
+        written = json.loads((tmp_path / f"{step}.json").read_text())
+        (failure,) = written["startups"][0]["failures"]
+        assert (failure["step"], failure["kind"]) == (step, "killed")
+        assert failure["total"] == 512 << 20
+        assert {snapshot["step"] for snapshot in written["snapshots"]} >= set(STEPS[:place]) - {"capture_model"} - {
+            "profile_cudagraph_memory"
+        }
+
+
+STEPS = (
+    "init_device", "init_runner", "load_model", "init_sampler", "memory_profiling", "profile_run",
+    "profile_cudagraph_memory", "initialize_kv_cache", "capture_model", "replay_profile_run",
+)  # fmt: skip
+
+
+def test_the_real_engines_ranks_become_a_ledger(engine, tmp_path):
+    """Arguments by vLLM's names, one rank each, the log kept where asked."""
+    code, out, err = run(
+        "probe", "--engine", "vllm", "--model", config_file(tmp_path), "--tp", 2, "--max-model-len", 256,
+        "--keep", tmp_path / "kept", "--format", "json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    (startup,) = json.loads(out)["startups"]
+    ranks = startup["engines"][0]["ranks"]
+    assert [(r["name"], r["tp"], r["quantities"]["model_memory"]["low"]) for r in ranks] == [
+        ("rank 0", 0, 7),
+        ("rank 1", 1, 8),
+    ]
+    asked = json.loads((tmp_path / "kept" / "run-0" / "asked").read_text())
+    assert (asked["tensor_parallel_size"], asked["max_model_len"]) == (2, 256)
+    assert json.loads((Path(asked["model"]) / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_the_real_engine_that_dies_leaves_ledger_and_log(engine, tmp_path):
+    """Code 1; the answer names the engine's own log, which is still there."""
+    code, out, _ = run(
+        "probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "fails", "--format", "json"
+    )
+    written = json.loads(out)
+    assert code == 1
+    assert written["startups"][0]["failures"][0]["message"] == "the engine ended with exit code 1"
+    (note,) = [note for note in written["notes"] if "log" in note]
+    assert (Path(note.rpartition(": ")[2]) / "run-0" / "engine.log").is_file()
+
+
+def test_a_card_that_others_hold_is_refused(engine, tmp_path):
+    """By what is in use on it where the driver lists no one; --share goes on, with a server's own batch."""
+    engine(1)
+    asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path))
+    code, out, err = run(*asked, "--keep", tmp_path / "kept", "--share", "--format", "json")
+    assert code == 0, err
+    given = json.loads((tmp_path / "kept" / "run-0" / "asked").read_text())
+    assert (given["max_num_batched_tokens"], given["max_num_seqs"]) == (8192, 1024)
+    full = STAND_IN_TORCH.replace("80 << 30", "40 << 30").replace("CARDS, __version__ = 0", "CARDS, __version__ = 1")
+    (tmp_path / "site" / "torch.py").write_text(full)
+    code, out, err = run(*asked)
+    assert (code, out) == (2, "")
+    assert "--share" in err
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_command(engine, tmp_path, how):
+    """Ctrl-C: code 130, one line, the ledger so far. Even killed outright, it leaves no engine behind."""
+    out = tmp_path / "probe.json"
+    asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "hangs")
+    child = subprocess.Popen(
+        command(*asked, "--keep", tmp_path / "kept", "--out", out), stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    worker = tmp_path / "kept" / "run-0" / "worker.pid"
+    deadline = time.monotonic() + 20
+    while not (worker.is_file() and worker.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(how)
+    _, err = child.communicate(timeout=30)
+    assert gone(int(worker.read_text()))
+    if how == signal.SIGINT:
+        assert child.returncode == 130
+        assert err.splitlines() == [
+            "kvforensics: run 1, rank 0: interrupted in load_model with 4 of 10 GiB free; no process is left"
+        ]
+        assert json.loads(out.read_text())["startups"][0]["outcome"] == "unfinished"
+
+
+def test_a_start_that_hangs_is_ended_in_time(engine, tmp_path):
+    """After --timeout seconds, with code 1."""
+    asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "hangs", "--timeout", 3)
+    code, out, _ = run(*asked, "--keep", tmp_path / "kept")
+    assert code == 1
+    assert "did not start within 3 s" in " ".join(out.split())
+    assert gone(int((tmp_path / "kept" / "run-0" / "worker.pid").read_text()))
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """A log, and a probe of the same start."""
+    (tmp_path / "server.log").write_text(render(TRUTH))
+    (tmp_path / "probe.json").write_text(probe_json.render(measured_by_vllm(TRUTH)))
+    return tmp_path / "server.log", tmp_path / "probe.json"
+
+
+def test_check_ends_by_its_verdict(logged, tmp_path):
+    """0 all inside, 1 a term outside, 3 nothing to compare; in every form."""
+    log, probe = logged
+    assert run("check", log, probe)[0] == 0
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(probe_json.render(measured_by_vllm(TRUTH, model_memory=1 << 30)))
+    code, out, _ = run("check", log, wrong, "--format", "json")
+    assert code == 1
+    found = json.loads(out)
+    assert (found["schema"], found["verdict"]) == ("kvforensics.check/1", "outside")
+    (outside,) = [t for t in found["terms"] if t["verdict"] == "outside"]
+    assert outside["quantity"] == "model_memory"
+    assert run("check", log, wrong, "--tolerance", "2GiB")[0] == 0
+    empty = json.loads(probe.read_text())
+    empty["startups"][0]["engines"] = []
+    (tmp_path / "empty.json").write_text(json.dumps(empty))
+    assert run("check", log, tmp_path / "empty.json", "--format", "markdown")[0] == 3
+
+
+def test_wrong_usage_is_code_2_and_one_line(logged, tmp_path):
+    log, probe = logged
+    for arguments in (
+        ("check", log, tmp_path / "gone.json"),
+        ("check", log, log),
+        ("check", tmp_path / "gone.log", probe),
+        ("check", log, probe, "--format", "html"),
+        ("check", log, probe, "--startup", "9"),
+        ("check", log, probe, "--out", tmp_path / "no" / "such.md"),
+        ("check", log, probe, "--out", tmp_path),
+        ("probe",),
+        ("probe", "--model", "nobody/nothing-1B", "--device", "sim:24GiB"),
+        (
+            "probe",
+            "--model",
+            config_file(tmp_path),
+            "--device",
+            "sim:24GiB",
+            "--gpu-memory-utilization",
+            "0.9",
+            "--dtype",
+            "x",
+        ),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out, len(err.splitlines())) == (2, "", 1), (arguments, code, out, err)
+
+
+def test_probe_takes_model_flags_and_release_from_a_log(monkeypatch):
+    """What the command line says goes before what the log says; both answers come, code 1 if a term is outside."""
+    asked = []
+
+    def probe(request, _watch):
+        asked.append(request)
+        return measured_by_vllm(TRUTH)
+
+    monkeypatch.setattr(probing, "probe", probe)
+    code, out, _ = run("probe", "--log", SAMPLE, "--max-num-seqs", 7, "--format", "json")
+    (request,) = asked
+    assert (request.model, request.engine_version) == ("meta-llama/Llama-3.1-8B-Instruct", "0.33.0")
+    assert (request.flags.max_model_len, request.flags.max_num_batched_tokens, request.flags.max_num_seqs) == (
+        8192,
+        8192,
+        7,
+    )
+    assert request.flags.gpu_memory_utilization == 0.92
+    assert request.card == "sim:H100-80GB"
+    written = json.loads(out)
+    assert (written["schema"], written["check"]["schema"]) == ("kvforensics.probe/1", "kvforensics.check/1")
+    assert code in (0, 1, 3)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    """No temporary file is left, and a failed write leaves the old text."""
+    path = tmp_path / "answer.md"
+    write_whole(path, "old")
+    write_whole(path, "new\n")
+    assert path.read_text() == "new\n"
+    with pytest.raises(ValueError, match="--out"):
+        write_whole(tmp_path / "gone" / "answer.md", "x")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    assert path.read_text() == "new\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["answer.md"]
+
+
+def test_progress_reads_journals_while_they_grow(tmp_path):
+    """The last whole snapshot of each rank; a half-written line is left for the next look."""
+    assert lines(tmp_path, "probe") == ("probe: starting",)
+    row = {"step": "load_model", "when": "before", "rank": "rank 0", "free": 3 << 30, "total": 4 << 30, "seconds": 2.2}
+    whole = json.dumps({"kind": "snapshot", "value": row})
+    (tmp_path / "rank-0.jsonl").write_text(whole + "\n" + whole[:40])
+    assert lines(tmp_path, "run 1 of 2") == ("run 1 of 2, rank 0: in load_model, 2 s, 3.00 of 4.00 GiB free",)
+
+
+def test_explain_and_check_import_no_torch(logged):
+    """Neither does the command line itself."""
+    script = textwrap.dedent(f"""
+        import sys
+        from typer.testing import CliRunner
+        from kvforensics.cli import whole_app
+        heavy = {{"torch", "numpy", "live_probe"}}
+        assert CliRunner().invoke(whole_app(), ["explain", {str(SAMPLE)!r}]).exit_code == 0
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+        assert CliRunner().invoke(whole_app(), ["check", {str(logged[0])!r}, {str(logged[1])!r}]).exit_code == 0
+        assert "torch" not in sys.modules
+    """)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
