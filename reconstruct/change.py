@@ -165,6 +165,9 @@ def effect(
 ) -> Effect:
     """Predict what `change` does to the start-up's tightest engine.
 
+    The ranks of one pipeline stage are taken to change alike: most lines are one rank's (0.11.1 on), and what the others
+    estimate or measure is not in the log.
+
     config: the model's config.json; without it the catalogue's, where it names the model. card: a card's name, where
     the log tells none; it decides the modelled terms alone.
 

@@ -91,9 +91,10 @@ def test_another_length_holds_the_true_capacity(truth, length):
 @RELAXED
 @given(strategies.truths(versions=tuple(v for v in V1 if tuple(map(int, v.split(".")[:2])) >= (0, 18))), st.booleans())
 def test_the_graph_switch_holds_the_true_pool(truth, switch):
-    """Charged or not, by the estimate that the log prints."""
+    """Charged or not, by the estimate that the log prints; ranks that estimate differently print it on one of them only."""
     changed = replace(truth, estimate_switch=switch)
     assume(alike(truth, changed) and not truth.enforce_eager and not truth.v2_runner)
+    assume(len({one.captures for one in truth.ranks}) == 1)
     assert faults(effect(startup_of(truth), Change(estimate_cudagraphs=switch)), changed) == []
 
 
