@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-FORMATS = ("table", "markdown", "json")
+FORMATS = ("table", "markdown", "json", "html", "svg", "jira", "slack", "csv")
 NEVER = "never"
 
 
@@ -60,7 +60,14 @@ def explain(
     logs: Annotated[
         list[str], typer.Argument(metavar="LOG...", help="Log files; - reads standard input. .gz and .zst too.")
     ],
-    form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
+    form: Annotated[
+        str, typer.Option("--format", help="table, markdown, json, html, svg, jira, slack or csv.")
+    ] = "table",
+    brief: Annotated[bool, typer.Option("--brief", help="Five lines for a ticket's first comment.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to a file, whole or not at all.")] = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Keep the names, addresses and keys that are masked in what is quoted.")
+    ] = False,
     width: Annotated[
         int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")
     ] = None,
@@ -87,20 +94,56 @@ def explain(
         _check_choice("--format", form, FORMATS)
         _check_choice("--fail-on", fail_on, (*_severities(), NEVER))
         given = _given(gpu, total_memory, sets or [])
-        look = Look(width, ascii_only, all_ranks, _which(startup))
+        look = Look(width, ascii_only, all_ranks, _which(startup), redact=not no_redact)
+        _check_output(form, out, len(logs), brief=brief)
     except UsageFault as error:
         _complain(error)
         raise typer.Exit(ExitCode.USAGE) from None
     worst = ExitCode.ANSWERED
+    texts: list[str] = []
     for log in logs:
         try:
             report = _report(log, given, config, fetch=fetch)
-            _out(_rendered(report, form, look))
+            text = _brief(report, form, look) if brief else _rendered(report, form, look, colour=_coloured(out))
+            if out:
+                texts.append(text)
+            else:
+                _out(text)
             worst = max(worst, _found(report, fail_on))
         except expected() as error:
             _complain(error)
             worst = max(worst, code_of(error))
+    if out and texts:
+        worst = max(worst, _written(out, texts))
     raise typer.Exit(worst)
+
+
+def _check_output(form: str, out: Path | None, logs: int, *, brief: bool) -> None:
+    """Refuse what cannot be written before anything is read. Raises UsageFault."""
+    if brief or form not in {"table", "markdown", "json"}:
+        from kvforensics.report import formats
+
+        formats.check(form, logs, brief=brief)
+    if out:
+        from kvforensics.output_file import check_writable
+
+        check_writable(out)
+
+
+def _coloured(out: Path | None) -> bool:
+    return out is None and sys.stdout.isatty()
+
+
+def _written(out: Path, texts: list[str]) -> ExitCode:
+    """Put the reports into one file; say in one line why it cannot be written."""
+    from kvforensics.output_file import write_whole
+
+    try:
+        write_whole(out, "\n".join(text.removesuffix("\n") for text in texts))
+    except UsageFault as error:
+        _complain(error)
+        return ExitCode.USAGE
+    return ExitCode.ANSWERED
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -152,7 +195,13 @@ def _report(log: str, given: tuple[Given, ...], config: Path | None, *, fetch: b
         raise UsageFault(f"--config: {error}") from None
 
 
-def _rendered(report: Report, form: str, look: Look) -> str:
+def _brief(report: Report, form: str, look: Look) -> str:
+    from kvforensics.report.formats import render_brief
+
+    return render_brief(report, form, look)
+
+
+def _rendered(report: Report, form: str, look: Look, *, colour: bool) -> str:
     if form == "json":
         from kvforensics.report.json import render
 
@@ -161,9 +210,13 @@ def _rendered(report: Report, form: str, look: Look) -> str:
         from kvforensics.report.markdown import render as markdown
 
         return markdown(report, look)
+    if form != "table":
+        from kvforensics.report.formats import render as other
+
+        return other(report, form, look)
     from kvforensics.report.table import render as table
 
-    return table(report, look, colour=sys.stdout.isatty())
+    return table(report, look, colour=colour)
 
 
 @app.command()

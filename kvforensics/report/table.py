@@ -103,7 +103,7 @@ def _findings(sheet: Sheet, page: Page) -> None:
             title.append(f"  {line_numbers(finding.lines, EVIDENCE_ROOM)}", "dim")
         sheet.print(title)
         rows = [("", finding.detail), ("costs", finding.cost), *(("do", one.sentence()) for one in finding.advice)]
-        cells = [(sheet.text(f"  {label}", "dim"), sheet.text(text)) for label, text in rows if text]
+        cells = [(sheet.text(f"  {label:5}", "dim"), sheet.text(text)) for label, text in rows if text]
         if cells:
             sheet.print(sheet.grid(cells, ("", ""), unbroken=(0,)))
 
@@ -114,15 +114,32 @@ def _section(sheet: Sheet, section: EngineSection) -> None:
     notes = " ".join(section.notes)
     if notes:
         sheet.print(sheet.text(notes, "dim"))
-    if not section.capacity:
-        return
+    if section.capacity:
+        sheet.print("", _capacity(sheet, section))
+
+
+def waterfall_text(fall: Waterfall, look: Look) -> str:
+    """Give one waterfall as plain text of `look.width` columns."""
+    sheet = Sheet(look, colour=False)
+    sheet.print(_waterfall(sheet, fall))
+    return sheet.finished()
+
+
+def capacity_text(section: EngineSection, look: Look) -> str:
+    """Give one engine's capacity as plain text of `look.width` columns."""
+    sheet = Sheet(look, colour=False)
+    sheet.print(_capacity(sheet, section))
+    return sheet.finished()
+
+
+def _capacity(sheet: Sheet, section: EngineSection) -> Table:
     rows = []
     for figure in section.capacity:
         source = sheet.text(figure.source.text(_room(sheet)), "dim")
         meaning = [sheet.text(figure.meaning)] if sheet.width >= LABELS_FROM else []
         rows.append((sheet.text(figure.symbol), *meaning, sheet.text(figure.value), source))
     heads = ("capacity", "", "", "source") if sheet.width >= LABELS_FROM else ("capacity", "", "source")
-    sheet.print("", sheet.grid(rows, heads, unbroken=(0, 2) if sheet.width >= BARS_FROM else (0,)))
+    return sheet.grid(rows, heads, unbroken=(0, 2) if sheet.width >= BARS_FROM else (0,))
 
 
 def _room(sheet: Sheet) -> int:

@@ -1,0 +1,76 @@
+"""Which renderer writes which form; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvforensics.errors import UsageFault
+from kvforensics.report.wording import ascii_only
+
+if TYPE_CHECKING:
+    from kvforensics.explanation import Report
+    from kvforensics.report.brief import BriefLine
+    from kvforensics.report.look import Look
+
+ALONE = ("html", "svg")
+"""Forms of which one file holds one log."""
+BRIEF = ("table", "markdown", "jira", "slack")
+"""Forms in which a report can be brief."""
+
+
+def check(form: str, logs: int, *, brief: bool) -> None:
+    """Refuse what no file can hold, before a log is read. Raises UsageFault."""
+    if brief and form not in BRIEF:
+        raise UsageFault(f"--brief: not with --format {form}; choose one of {', '.join(BRIEF)}")
+    if form in ALONE and logs > 1:
+        raise UsageFault(f"--format {form}: one file holds one log; call it once for each of the {logs}")
+
+
+def render(report: Report, form: str, look: Look) -> str:
+    """Write a report in one of the forms that are neither table, Markdown nor JSON.
+
+    Raises UsageFault where `look` asks for a start-up that is not there.
+    """
+    if form == "html":
+        from kvforensics.report import html
+
+        return html.render(report, look)
+    if form == "svg":
+        from kvforensics.report import svg
+
+        return svg.render(report, look)
+    if form == "csv":
+        from kvforensics.report import csv
+
+        return csv.render(report, look)
+    if form == "jira":
+        from kvforensics.report import jira
+
+        return jira.render(report, look)
+    from kvforensics.report import slack
+
+    return slack.render(report, look)
+
+
+def render_brief(report: Report, form: str, look: Look) -> str:
+    """Write five lines for each start-up. Raises UsageFault where `look` asks for one that is not there."""
+    from kvforensics.report.brief import briefs
+
+    text = "\n\n".join("\n".join(_line(line, form) for line in lines) for lines in briefs(report, look)) + "\n"
+    return ascii_only(text) if look.ascii_only else text
+
+
+def _line(line: BriefLine, form: str) -> str:
+    if form == "markdown":
+        from kvforensics.report.markdown import escaped
+
+        return f"- **{line.label}**: {escaped(line.text)}"
+    if form == "jira":
+        from kvforensics.report.jira import escaped as wiki
+
+        return f"* *{line.label}*: {wiki(line.text)}"
+    if form == "slack":
+        from kvforensics.report.slack import escaped as mrkdwn
+
+        return f"• *{line.label}*: {mrkdwn(line.text)}"
+    return f"{line.label:9} {line.text}"
