@@ -12,6 +12,7 @@ from kvforensics.report.wording import symbol
 from live_probe.measurement import INTERRUPTED, Unread
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME, ENGINE, RANK
+from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
     from kvforensics.probing import ProbeReport
@@ -159,14 +160,15 @@ def _title(what: str, record: ProbeRecord) -> str:
 def _snapshots(record: ProbeRecord) -> Grid:
     heads = ("step", "when", "free", "alloc.", "reserved", "peak", "other", "at, s")
     rows = tuple(
-        (s.step, s.when, *(_mib(n) for n in (s.free, s.allocated, s.reserved, s.peak, s.non_torch)), f"{s.seconds:.1f}")
+        (s.step, s.when, *(_gib(n) for n in (s.free, s.allocated, s.reserved, s.peak, s.non_torch)), f"{s.seconds:.1f}")
         for s in record.snapshots
     )
-    return Grid(_title("Snapshots, MiB", record), heads, rows, heads[2:])
+    return Grid(_title("Snapshots, GiB", record), heads, rows, heads[2:])
 
 
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):,.1f}"
+def _gib(size: int) -> str:
+    """Give a size to the MiB, all of one width: a column of snapshots is read for what changes."""
+    return f"{size / GIB:.3f}"
 
 
 def _timings(record: ProbeRecord) -> Grid:

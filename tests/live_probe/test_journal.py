@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live_probe.journal import Journal, JournalError, read_journal
-from live_probe.measurement import Environment, Failure, Measurement, NotMeasured, Snapshot, Unread
+from live_probe.journal import Journal, JournalError, ProcessList, read_journal
+from live_probe.measurement import DeviceProcess, Environment, Failure, Measurement, NotMeasured, Snapshot, Unread
 
 HERE = Environment("card", False, "vllm", "0.33.0", "2.13", "550", ("pid 1",))
 
@@ -96,3 +96,14 @@ def test_any_text_and_number_survive(tmp_path_factory, text, number):
     written(path, HERE, Measurement("m", number), Failure("s", "k", text, number, 0))
     record = read_journal(path)
     assert (record.value("m"), record.failure.message) == (number, text)
+
+
+@pytest.mark.parametrize(
+    "listed", [(), (DeviceProcess(7, 5), DeviceProcess(8, Unread("hidden"))), Unread("NVML is not readable")]
+)
+def test_processes_come_back_as_they_were(tmp_path, listed):
+    """Sizes, sizes that the driver hides, and a list that could not be read."""
+    journal = Journal(tmp_path / "rank-0.jsonl")
+    journal.write(HERE)
+    journal.write(ProcessList(listed))
+    assert read_journal(tmp_path / "rank-0.jsonl").processes == listed

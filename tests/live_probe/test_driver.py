@@ -1,0 +1,26 @@
+"""The driver asked for its cards: no driver, no card."""
+
+import ctypes
+
+from live_probe.driver import cuda_device_count
+
+
+def test_without_a_driver_there_is_no_card():
+    assert cuda_device_count("libno-such-driver.so.1") == 0
+
+
+def test_the_driver_is_asked_and_its_refusal_counts_as_none(monkeypatch):
+    """cuInit answers 100 where a driver has no device."""
+
+    class Driver:
+        def __init__(self, started):
+            self.cuInit = lambda _flags: started
+
+        def cuDeviceGetCount(self, count):
+            count._obj.value = 3
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: Driver(0))
+    assert cuda_device_count() == 3
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: Driver(100))
+    assert cuda_device_count() == 0
