@@ -139,7 +139,8 @@ def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacit
     """
     asked = settings.values.get("gpu_memory_utilization")
     if asked and isinstance(asked.value, int | float):
-        yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(float(asked.value)), "printed", asked.lines)
+        if 0 < asked.value <= 1:  # the engine refuses any other before it looks at a card (config/cache.py)
+            yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(float(asked.value)), "printed", asked.lines)
     elif settings.lists_changes and not asked:
         yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(era.default_utilization), "default")
     length = settings.number("max_model_len")
@@ -169,7 +170,7 @@ def block_size(
             yield item._replace(lines=tuple(line for s in same for line in s.lines))
         return
     asked = settings.values.get("block_size")
-    if asked and isinstance(asked.value, int):
+    if asked and isinstance(asked.value, int) and asked.value > 0:
         yield Evidence(Term("block_size"), Interval.exactly(asked.value), "printed", asked.lines)
         return
     if not (settings.lists_changes or settings.lists_all):

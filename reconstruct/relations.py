@@ -81,6 +81,10 @@ def _added(values: list[Interval]) -> Interval:
     return total
 
 
+WHOLE_DOUBLES = 1 << 53
+"""Bytes up to which a double tells every whole number from the next: 8 PiB, more than any card has."""
+
+
 class Budget(NamedTuple):
     """`budget = floor(T * u)` or `ceil(T * u)`, the product taken in double precision as the engine does.
 
@@ -109,17 +113,17 @@ class Budget(NamedTuple):
         high = None if total.high is None or u.high is None else self._product(total.high, u.high)
         yield self.budget, Interval(low, high)
         low = None if budget.low is None or not u.high else _first_total(self._product, int(budget.low), u.high)
-        high = (
-            None if budget.high is None or not u.low else _first_total(self._product, int(budget.high) + 1, u.low) - 1
-        )
-        yield self.total, Interval(low, high)
+        above = None if budget.high is None or not u.low else _first_total(self._product, int(budget.high) + 1, u.low)
+        yield self.total, Interval(low, None if above is None else above - 1)
         yield self.utilization, _quotient(budget, total)
 
 
-def _first_total(product: Callable[[float, float], int], target: int, utilization: float) -> int:
-    """Give the smallest total whose product reaches `target`."""
+def _first_total(product: Callable[[float, float], int], target: int, utilization: float) -> int | None:
+    """Give the smallest total whose product reaches `target`; None where no card is that large."""
     if product(0, utilization) >= target:
         return 0
+    if utilization <= 0 or (target - 1) / utilization >= WHOLE_DOUBLES:
+        return None
     guess = max(0, int((target - 1) / utilization) - 2)
     step = 1 << 12
     while product(guess, utilization) >= target and guess > 0:  # a double's rounding may put the guess too high
@@ -235,7 +239,6 @@ class Product(NamedTuple):
             least = -(-int(product.low) // int(other.high)) if other.high else None
             most = None if product.high is None or not other.low else int(product.high) // int(other.low)
             yield this, Interval(least, most)
-
 
 
 class Minimum(NamedTuple):
@@ -372,7 +375,6 @@ class Quotient(NamedTuple):
         yield self.denominator, Interval(least, most)
 
 
-
 class TruncatedProduct(NamedTuple):
     """`tokens = int(ratio * length)` in doubles. Source: 0.20.1+ v1/core/kv_cache_utils.py, the logged KV cache size."""
 
@@ -394,7 +396,6 @@ class TruncatedProduct(NamedTuple):
         least = tokens.low / length.high * (1 - 4e-16) if length.high else None
         most = None if tokens.high is None or not length.low else (tokens.high + 1) / length.low * (1 + 4e-16)
         yield self.ratio, Interval(least, most)
-
 
 
 class CeilDivision(NamedTuple):
@@ -419,7 +420,6 @@ class CeilDivision(NamedTuple):
         least = (int(blocks.low) - 1) * int(size.low) + 1 if blocks.low and size.low else None
         most = None if blocks.high is None or size.high is None else int(blocks.high) * int(size.high)
         yield self.length, Interval(least, most)
-
 
 
 class Multiple(NamedTuple):

@@ -23,6 +23,8 @@ NEUTRAL = frozenset(("", "None", "{}", "auto", "1"))
 """Their values that change nothing."""
 CARDS = ("H100", "A100", "B200", "RTX PRO 6000")
 """One card of each compute capability that the planner tells apart; all are asked where the log names none."""
+MOST_RANKS = 1 << 14
+"""More ranks than any launch has; what states more is a damaged line."""
 FEWEST_BATCHED, MOST_BATCHED = 1, 1 << 24
 """Ends between which max_num_batched_tokens lies where the log does not state it."""
 
@@ -54,9 +56,9 @@ def stated_launch(log: StartUpLog, settings: Settings, card: str | None, *, fetc
     batched = settings.number("max_num_batched_tokens")
     launch = Launch(
         engine_version="",
-        tensor_parallel_size=settings.number("tensor_parallel_size") or 1,
-        pipeline_parallel_size=settings.number("pipeline_parallel_size") or 1,
-        decode_context_parallel_size=settings.number("decode_context_parallel_size") or 1,
+        tensor_parallel_size=_size(settings, "tensor_parallel_size"),
+        pipeline_parallel_size=_size(settings, "pipeline_parallel_size"),
+        decode_context_parallel_size=_size(settings, "decode_context_parallel_size"),
         dtype=settings.text("dtype") or "auto",
         kv_cache_dtype=_cache_dtype(log, settings),
         block_size=settings.number("block_size"),
@@ -69,6 +71,14 @@ def stated_launch(log: StartUpLog, settings: Settings, card: str | None, *, fetc
     cards = _cards(log, settings, card)
     ends = (batched,) if batched else (FEWEST_BATCHED, MOST_BATCHED)
     return StatedLaunch(launch, cards, ends, _capacity_length(log))
+
+
+def _size(settings: Settings, name: str) -> int:
+    """Give a parallel size. Raises Unsupported for one that no engine runs with."""
+    size = settings.number(name) or 1
+    if not 0 < size <= MOST_RANKS:
+        raise Unsupported(f"{name} is {size}, which no engine runs with")
+    return size
 
 
 def _refuse_unplanned(log: StartUpLog) -> None:
