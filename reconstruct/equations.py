@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconstruct.relations import (
-    AtMost,
-    Budget,
-    CeilDivision,
-    Either,
-    FloorDivision,
-    Minimum,
-    Multiple,
-    OneOf,
-    Product,
-    Quotient,
-    Relation,
-    Same,
-    Share,
-    Sum,
-    Term,
-    TruncatedProduct,
-)
+from reconstruct.divisions import CeilDivision, FloorDivision, Multiple, Product, Quotient, TruncatedProduct
+from reconstruct.relations import AtMost, Budget, Either, Minimum, OneOf, Relation, Same, Share, Sum, Term
 
 if TYPE_CHECKING:
     from reconstruct.eras import Era
@@ -196,7 +180,9 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         found.append(Product("tokens = num_blocks x block_size", Term("block_tokens"), blocks, size))
         found.append(Quotient("concurrency = tokens / max_model_len", concurrency, Term("block_tokens"), length))
         stages = shape.stages if era.storable_per_stage else 1
-        found.append(Multiple("storable = num_blocks // stages x block_size", Term("storable_tokens"), blocks, size, stages))
+        found.append(
+            Multiple("storable = num_blocks // stages x block_size", Term("storable_tokens"), blocks, size, stages)
+        )
     else:
         per_request = Term("blocks_per_request")
         found.append(Quotient("concurrency = num_blocks / blocks of a request", concurrency, blocks, per_request))

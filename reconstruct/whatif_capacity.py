@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.cache_groups import cache_groups
+from reconstruct.divisions import CeilDivision, Quotient
 from reconstruct.equations import Shape, equations
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.quantities import BY_NAME
-from reconstruct.relations import CeilDivision, Quotient, Term
+from reconstruct.relations import Term
 from reconstruct.solver import Evidence, solve
 
 if TYPE_CHECKING:

@@ -8,24 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconstruct.divisions import CeilDivision, FloorDivision, Multiple, Product, Quotient, TruncatedProduct
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.relations import (
-    AtMost,
-    Budget,
-    CeilDivision,
-    Either,
-    FloorDivision,
-    Minimum,
-    Multiple,
-    OneOf,
-    Product,
-    Quotient,
-    Same,
-    Share,
-    Sum,
-    Term,
-    TruncatedProduct,
-)
+from reconstruct.relations import AtMost, Budget, Either, Minimum, OneOf, Same, Share, Sum, Term
 
 A, B, C, D = (Term(name) for name in "abcd")
 BYTES = st.integers(-(1 << 38), 1 << 42)
