@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconstruct.releases import index
-
 if TYPE_CHECKING:
     from parsers.startups import StartUpLog
     from reconstruct.eras import Era

@@ -6,12 +6,11 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import ANYTHING, Interval, Number
-from reconstruct.relations import Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reconstruct.relations import Narrowing
+    from reconstruct.relations import Narrowing, Term
 
 
 class _Natural(NamedTuple):

@@ -151,16 +151,11 @@ def _pools(era: Era, shape: Shape) -> list[Relation]:
     computed = Term("computed_num_blocks")
     found.append(FloorDivision("num_blocks = M' // bytes_per_block", computed, pool, per_block))
     if shape.stages > 1:
-        for r in shape.pooled:
-            found.append(
-                FloorDivision(
-                    "num_blocks <= M' // bytes_per_block of the rank",
-                    computed,
-                    Term("rank_pool_memory", r),
-                    Term("bytes_per_block", r),
-                    whole_pool=False,
-                )
-            )
+        name = "num_blocks <= M' // bytes_per_block of the rank"
+        found += [
+            FloorDivision(name, computed, Term("rank_pool_memory", r), Term("bytes_per_block", r), whole_pool=False)
+            for r in shape.pooled
+        ]
     return found
 
 

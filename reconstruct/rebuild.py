@@ -152,9 +152,7 @@ def _evidence(
     return found
 
 
-def _assumed(
-    facts: _Facts, log: StartUpLog, rank: int, era: Era, span: Span, settings: Settings
-) -> list[Evidence]:
+def _assumed(facts: _Facts, log: StartUpLog, rank: int, era: Era, span: Span, settings: Settings) -> list[Evidence]:
     """Give the terms that a release does not have, or that its settings leave at nothing.
 
     One rank of a node speaks for its neighbours: where any rank has such a term, no other is taken to have none.
@@ -211,7 +209,9 @@ def _shape(
         explicit_pool=explicit or settings.number("kv_cache_memory_bytes") is not None,
         overridden=bool(overrides(engine)) or settings.number("num_gpu_blocks_override") is not None,
         cache_groups=groups,
-        context_parallel=whole_number(told[0] if told else None) or settings.number("decode_context_parallel_size") or 1,
+        context_parallel=whole_number(told[0] if told else None)
+        or settings.number("decode_context_parallel_size")
+        or 1,
         workers_tokens=tuple(
             i for i, r in enumerate(engine.ranks) if any(s.kind in {"tokens", "blocks"} for s in r.statements)
         ),
@@ -368,7 +368,9 @@ def rebuild(
     geometry = geometries.of(settings.text("model")) if geometries else NoGeometry("none was asked for")
     planner = planner_for(geometry, log, settings, version, card)
     engines = [
-        _Engine(_facts(e, settings, alone=_is_alone(log, settings), ready=result == "ready"), log, settings, given, planner)
+        _Engine(
+            _facts(e, settings, alone=_is_alone(log, settings), ready=result == "ready"), log, settings, given, planner
+        )
         for e in log.engines
     ]
     found = [_joined(engine, version) for engine in engines]
