@@ -205,7 +205,7 @@ def _rendered(report: Report, form: str, look: Look, *, colour: bool) -> str:
     if form == "json":
         from kvforensics.report.json import render
 
-        return render(report)
+        return render(report, mask=look.redact)
     if form == "markdown":
         from kvforensics.report.markdown import render as markdown
 
@@ -217,6 +217,33 @@ def _rendered(report: Report, form: str, look: Look, *, colour: bool) -> str:
     from kvforensics.report.table import render as table
 
     return table(report, look, colour=colour)
+
+
+@app.command()
+def redact(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A log file; - reads standard input. .gz and .zst too.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write to a file, whole or not at all.")] = None,
+) -> None:
+    """Write a copy of LOG to share: no keys, users or machines in it, every line in its place, explained alike."""
+    from kvforensics.output_file import check_writable, write_pieces
+    from kvforensics.redacting import shareable
+    from parsers.source import open_source
+
+    try:
+        if out:
+            check_writable(out)
+        source = open_source(log)
+        if out:
+            write_pieces(out, shareable(source.chunks()))
+        else:
+            sys.stdout.flush()
+            for piece in shareable(source.chunks()):
+                sys.stdout.buffer.write(piece)
+    except expected() as error:
+        _complain(error)
+        raise typer.Exit(code_of(error)) from None
+    if source.damage:
+        sys.stderr.write(f"kvforensics: {source.name}: {source.damage}\n")
 
 
 @app.command()

@@ -8,8 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
+from parsers.source import UnreadableInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -28,15 +30,25 @@ def write_whole(path: Path, text: str) -> None:
 
     Raises UsageFault where the system refuses; the old file is then untouched.
     """
+    write_pieces(path, [(text if text.endswith("\n") else text + "\n").encode()])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Do the same with what comes piece by piece, of which no two are held at once.
+
+    Raises UsageFault where the system refuses, and UnreadableInput where the pieces come from what cannot be read.
+    """
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101  mkstemp makes files for their owner alone
         os.replace(temporary, path)  # noqa: PTH105  the same call by a longer name
+    except UnreadableInput:
+        raise
     except OSError as error:
         raise UsageFault(f"--out {path}: {error.strerror or error}") from None
     finally:

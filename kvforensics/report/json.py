@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from kvforensics.report.redaction import redact
+
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
     from kvforensics.findings import Verdict
@@ -84,8 +86,8 @@ def finding_object(finding: Finding) -> JsonObject:
     }
 
 
-def startup_object(startup: StartUpLedger, verdict: Verdict | None = None) -> JsonObject:
-    """Give one start-up, and what was found where it was examined."""
+def startup_object(startup: StartUpLedger, verdict: Verdict | None = None, *, mask: bool = True) -> JsonObject:
+    """Give one start-up, and what was found where it was examined; private details of quoted lines masked if asked."""
     from kvforensics.report.geometry_json import geometry_object  # it writes intervals as this module does
 
     version = startup.version
@@ -100,21 +102,21 @@ def startup_object(startup: StartUpLedger, verdict: Verdict | None = None) -> Js
         "engines": [_engine(e) for e in startup.engines],
         "conflicts": [_conflict(c) for c in startup.conflicts],
         "geometry": geometry_object(startup.geometry) if startup.geometry else None,
-        "unread": [{"line": r.line, "text": r.text[:300]} for r in startup.unread],
+        "unread": [{"line": r.line, "text": (redact(r.text) if mask else r.text)[:300]} for r in startup.unread],
         "findings": [finding_object(f) for f in verdict.findings] if verdict else [],
         "unsaid": [{"id": u.id, "fact": u.fact} for u in verdict.unsaid] if verdict else [],
     }
 
 
-def explain_object(report: Report) -> JsonObject:
-    """Give the whole report."""
+def explain_object(report: Report, *, mask: bool = True) -> JsonObject:
+    """Give the whole report; private details of quoted lines masked if asked."""
     return {
         "schema": EXPLAIN_SCHEMA,
         "source": {"name": report.name, "lines": report.lines},
-        "startups": [startup_object(s, v) for s, v in zip(report.startups, report.verdicts, strict=True)],
+        "startups": [startup_object(s, v, mask=mask) for s, v in zip(report.startups, report.verdicts, strict=True)],
     }
 
 
-def render(report: Report) -> str:
+def render(report: Report, *, mask: bool = True) -> str:
     """Give the report as one JSON document on one line."""
-    return json.dumps(explain_object(report), ensure_ascii=False)
+    return json.dumps(explain_object(report, mask=mask), ensure_ascii=False)

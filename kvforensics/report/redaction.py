@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MASK = "***"
 SHORT = 160
@@ -27,14 +30,16 @@ class _Rule(NamedTuple):
     """In small letters; the pattern is compiled only for a text that holds one: compiling them all takes 13 ms."""
     pattern: str
     replacement: str = MASK
+    machine: bool = False
+    """Whether it masks a machine's name or address: these can be told apart by other names."""
 
 
 _RULES = (
     # Keys before hosts and paths: a key may hold anything.
     _Rule(("bearer", "basic"), r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}", r"\1 ***"),
-    _Rule(_KEY_MARKS, rf"(?i)([\w-]*{_KEY}[\"']?\s*[:=]\s*)(?!(?:none|null|true|false|\d+)\b)"
+    _Rule(_KEY_MARKS, rf"(?i)(?<![\w-])([\w-]*{_KEY}[\"']?\s*[:=]\s*)(?!(?:none|null|true|false|\d+)\b)"
           rf"(?![\"']?(?:bearer|basic) \*){_VALUE}", r"\1***"),
-    _Rule(_KEY_MARKS, rf"(?i)(--[\w-]*{_KEY}\s+)[^\s\"']+", r"\1***"),
+    _Rule(_KEY_MARKS, rf"(?i)(?<![\w-])(--[\w-]*{_KEY}\s+)[^\s\"']+", r"\1***"),
     _Rule(("hf_", "api_org", "gh", "glpat", "xox", "sk", "pk", "rk", "nvapi", "pypi"),
           r"\b(?:hf|api_org|gh[opsur]|github_pat|glpat|xox[abprs]|sk|pk|rk|nvapi|pypi)[_-][\w-]{10,}"),
     _Rule(("akia", "asia"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -46,16 +51,17 @@ _RULES = (
     _Rule((":\\", ":/"), r"(?i)(\b[a-z]:(?:\\+|/)(?:Users|Documents and Settings)(?:\\+|/))"
           r"(?:[^\\/\n\"']+(?=[\\/])|[^\\/\s\"',;)]+)", r"\1***"),
     # Machines.
-    _Rule(("://",), rf"(?i)\b((?:https?|tcp|grpc|wss?|s3|redis|ipc)://)(?!{_PUBLIC})(?!\*)(?:\[[^\]]*\]|[\w.-]+)", r"\1***"),
+    _Rule(("://",), rf"(?i)\b((?:https?|tcp|grpc|wss?|s3|redis|ipc)://)(?!{_PUBLIC})(?!\*)(?:\[[^\]]*\]|[\w.-]+)",
+          r"\1***", machine=True),
     _Rule(("host", "master_addr", "node", "address", "server"),
           r"(?i)\b((?:host(?:[_ ]?name)?|master_addr|node(?:_?name)?|data_parallel_address|server)[\"']?\s*[=:]\s*[\"']?)"
-          rf"(?!(?:none|null|\d+\b)|{_PUBLIC})[a-z0-9][\w.-]*", r"\1***"),
-    _Rule(("ip-",), r"\bip-\d+-\d+-\d+-\d+[\w.-]*"),
+          rf"(?!(?:none|null|\d+\b)|{_PUBLIC})[a-z0-9][\w.-]*", r"\1***", machine=True),
+    _Rule(("ip-",), r"\bip-\d+-\d+-\d+-\d+[\w.-]*", machine=True),
     _Rule(_LOCAL_NAMES, r"(?i)\b[a-z0-9](?:[\w-]*[a-z0-9])?(?:\.[\w-]+)*"
-          r"\.(?:internal|local|lan|corp|intra(?:net)?|amazonaws\.com|svc)\b"),
-    _Rule((".",), r"(?<![\w.])(?!(?:127\.0\.0\.1|0\.0\.0\.0)(?![\w.]))(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"),
-    _Rule((":",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])"),
-    _Rule(("::",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:])"),
+          r"\.(?:internal|local|lan|corp|intra(?:net)?|amazonaws\.com|svc)\b", machine=True),
+    _Rule((".",), r"(?<![\w.])(?!(?:127\.0\.0\.1|0\.0\.0\.0)(?![\w.]))(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", machine=True),
+    _Rule((":",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])", machine=True),
+    _Rule(("::",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:])", machine=True),
 )  # fmt: skip
 
 
@@ -64,17 +70,29 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def redact(text: str) -> str:
+def redact(text: str, machine: Callable[[str], str] | None = None) -> str:
     """Mask user names in paths, addresses, host names, mail addresses, keys and tokens.
 
     What says nothing about anyone stays: loopback addresses, public hubs, paths outside home folders, version numbers
-    of up to three parts.
+    of up to three parts. `machine` gives machines other names, where a reader must still tell them apart.
     """
+    small = text.lower()
     for rule in _RULES:
-        small = text.lower()
         if any(mark in small for mark in rule.marks):
-            text = _compiled(rule.pattern).sub(rule.replacement, text)
+            by = _renaming(machine) if machine and rule.machine else rule.replacement
+            text = _compiled(rule.pattern).sub(by, text)
+            small = text.lower()
     return text
+
+
+def _renaming(machine: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
+    """Give what stands for a match: its first group as it is, the rest by its new name."""
+
+    def renamed(found: re.Match[str]) -> str:
+        kept = found[1] if found.re.groups else ""
+        return kept + machine(found[0][len(kept) :])
+
+    return renamed
 
 
 def clean(text: str) -> str:
