@@ -116,7 +116,8 @@ def _drafter(statements: list[Statement]) -> tuple[list[Statement], list[Stateme
 def _rank_logs(worker: _Worker, index: int, dp: int | None) -> list[RankLog]:
     own, drafter = _drafter(worker.statements)
     process = worker.process
-    name = worker.name or f"rank {worker.rank if worker.rank is not None else index}"
+    printable = "".join(c if c.isprintable() else "?" for c in worker.name or "")
+    name = printable or f"rank {worker.rank if worker.rank is not None else index}"
     log = RankLog(name, dp, worker.pp, worker.tp, process.host, process.pid, tuple(own))
     if not drafter:
         return [log]

@@ -56,7 +56,7 @@ def tokens_for(size: Interval, rate: Rate) -> Interval:
     tokens, pool = rate.tokens, rate.pool
     if rate.block is None or tokens.low is None or tokens.high is None or not pool.low or pool.high is None:
         return ANYTHING
-    if size.low is None or size.high is None or pool.low <= 0:
+    if size.low is None or size.high is None or pool.low <= 0 or rate.block < 1:
         return ANYTHING
     products = [
         Fraction(int(s) * int(t), int(p))
