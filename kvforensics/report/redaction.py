@@ -78,10 +78,12 @@ def redact(text: str, machine: Callable[[str], str] | None = None) -> str:
     """
     small = text.lower()
     for rule in _RULES:
-        if any(mark in small for mark in rule.marks):
-            by = _renaming(machine) if machine and rule.machine else rule.replacement
-            text = _compiled(rule.pattern).sub(by, text)
-            small = text.lower()
+        for mark in rule.marks:  # not any(): a generator for each rule takes longer than all patterns
+            if mark in small:
+                by = _renaming(machine) if machine and rule.machine else rule.replacement
+                text, changes = _compiled(rule.pattern).subn(by, text)
+                small = text.lower() if changes else small
+                break
     return text
 
 
