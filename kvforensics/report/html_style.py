@@ -16,19 +16,6 @@ STYLE = """\
     --red: #ff7b72; --red-wash: #2d1a1b; --amber-wash: #2b2416; --green-wash: #16281d; --grey-wash: #1c2229;
   }
 }
-@media print {
-  :root {
-    color-scheme: light;
-    --ink: #000000; --dim: #444444; --paper: #ffffff; --line: #bbbbbb; --track: #f0f0f0;
-    --grey: #8c959f; --blue: #4a7fc1; --amber: #c98a1b; --pale: #e3c283; --green: #2f8f4e;
-    --red: #a02020; --red-wash: #ffffff; --amber-wash: #ffffff; --green-wash: #ffffff; --grey-wash: #ffffff;
-  }
-  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  main { padding: 0 !important; max-width: none !important; }
-  tr, .finding, dl, li { break-inside: avoid; }
-  h1, h2, h3 { break-after: avoid; }
-  main + main { break-before: page; }
-}
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1.25rem 2.5rem; }
@@ -79,4 +66,29 @@ table.fall { width: 100%; }
 ul { margin: .3rem 0; padding-left: 1.25rem; }
 li { overflow-wrap: anywhere; margin: .15rem 0; }
 code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; }
+@media (max-width: 40rem) {
+  main { padding: 1rem .75rem 2rem; }
+  table { font-size: .85rem; }
+  th, td { padding-right: .6rem; }
+  table:not(.fall) td, .fall td:nth-child(2) { white-space: normal; }
+}
+@media print {
+  :root {
+    color-scheme: light;
+    --ink: #000000; --dim: #444444; --paper: #ffffff; --line: #bbbbbb; --track: #f0f0f0;
+    --grey: #8c959f; --blue: #4a7fc1; --amber: #c98a1b; --pale: #e3c283; --green: #2f8f4e;
+    --red: #a02020; --red-wash: #ffffff; --amber-wash: #ffffff; --green-wash: #ffffff; --grey-wash: #ffffff;
+  }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  body { font-size: 10.5pt; }
+  main { padding: 0; max-width: none; }
+  main + main { border: 0; }
+  .scroll { overflow: visible; }
+  th, td { white-space: normal; padding-right: .6rem; }
+  td.r, .symbol { white-space: nowrap; }
+  .fall .bar { width: 30%; min-width: 6rem; }
+  tr, .finding, dl, li { break-inside: avoid; }
+  h1, h2, h3 { break-after: avoid; }
+  main + main { break-before: page; }
+}
 """
