@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import gc
+import os
 import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
+from parsers.template import whole_number
 
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
@@ -25,16 +28,43 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+MISUSE = cast("type[Exception]", typer.BadParameter.__mro__[1])
+"""click's UsageError: releases of typer differ in whose copy of click they raise."""
+
 FORMATS = ("table", "markdown", "json", "html", "svg", "jira", "slack", "csv")
 NEVER = "never"
+GARBAGE_THRESHOLD = 100_000
+"""Young objects that may stand before cycles are looked for: almost all here live to the end, and hold no cycles."""
 
 
 def _out(text: str) -> None:
-    """Write to stdout whatever its encoding can take; a closed pipe ends quietly."""
+    """Write to stdout whatever its encoding can take; where the reader has gone, what is left to say is dropped.
+
+    The exit code then still tells of the input (typer would make it 1).
+    """
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
-    if not text.endswith("\n"):
-        sys.stdout.write("\n")
+    try:
+        sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
+        if not text.endswith("\n"):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        _complain(OSError(f"the report cannot be written ({error.strerror or error}); send it to another place"))
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+def _drop_output() -> None:
+    """Send stdout nowhere: what its buffer still holds would fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Give a process that was started without stdout or stderr (`>&-`) somewhere to write to."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open to the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open to the end
 
 
 def _complain(error: Exception) -> None:
@@ -154,19 +184,20 @@ def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
 def _which(startup: str) -> str | int:
     if startup in {"last", "all"}:
         return startup
-    if startup.isdigit() and int(startup) > 0:
-        return int(startup)
+    number = whole_number(startup)
+    if number is not None and number > 0:
+        return number
     raise UsageFault(f"--startup {startup}: write last, all or a number from 1")
 
 
 def _given(gpu: str | None, total: str | None, sets: list[str]) -> tuple[Given, ...]:
-    if not (gpu or total or sets):
+    if gpu is None and total is None and not sets:
         return ()
     from kvforensics import given
 
     facts = [given.setting(text) for text in sets]
-    facts += [given.total_memory(total)] if total else []
-    facts += [given.gpu(gpu)] if gpu else []
+    facts += [given.total_memory(total)] if total is not None else []
+    facts += [given.gpu(gpu)] if gpu is not None else []
     return tuple(facts)
 
 
@@ -286,10 +317,23 @@ def whole_app() -> typer.Typer:
 
 def main() -> None:
     """Run the command line; end with the codes of kvforensics.errors."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    _open_closed_streams()
     try:
-        (app if sys.argv[1:2] == ["explain"] else whole_app())()
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        code = (app if sys.argv[1:2] == ["explain"] else whole_app())(standalone_mode=False)
+    except MISUSE as error:
+        code = _misused(error)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    raise SystemExit(code)
+
+
+def _misused(error: Exception) -> ExitCode:
+    """Say in one line what is wrong with the options; without any, show the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.USAGE
+    context = getattr(error, "ctx", None)
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    _complain(UsageFault(f"{said.rstrip('.')}; see {context.command_path if context else 'kvforensics'} --help"))
+    return ExitCode.USAGE

@@ -64,10 +64,15 @@ def _starts(text: str) -> list[int]:
     return places
 
 
-def _candidates(text: str, start: int) -> list[Rule]:
+@functools.lru_cache(maxsize=256)
+def _begun(letters: str) -> list[Rule]:
+    return [r for r in RULES if r.head.startswith(letters)] if letters.strip() else []
+
+
+def _candidates(text: str, start: int) -> Sequence[Rule]:
     letters = text[start : start + 4]
     if len(letters) < 4:
-        return [r for r in RULES if r.head.startswith(letters)] if letters.strip() else []
+        return _begun(letters)
     rules = _by_first_letters().get(letters, ())
     return [r for r in rules if text.startswith(r.head[: len(text) - start], start)]
 
