@@ -43,9 +43,7 @@ class Report(NamedTuple):
         return to_frame(self)
 
 
-def explain(
-    source: Input, given: Sequence[Given] = (), config: Path | None = None, *, fetch: bool = False
-) -> Report:
+def explain(source: Input, given: Sequence[Given] = (), config: Path | None = None, *, fetch: bool = False) -> Report:
     """Rebuild the ledgers of every start-up in a log.
 
     `source` is a path, `-` for standard input, bytes, or an iterable of lines; `given` are facts the user adds.

@@ -102,7 +102,8 @@ def _value(text: str) -> Value | None:
 
 
 def _find(text: str, name: str, style: str) -> str | None:
-    match = _finder(name, style).search(text)
+    # Most names do not stand in a text: compiling what looks for them costs more than the rest.
+    match = _finder(name, style).search(text) if name in text else None
     return match["value"] if match else None
 
 

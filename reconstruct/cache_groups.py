@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from parsers.startups import StartUpLog
     from reconstruct.eras import Era
     from reconstruct.interval import Interval
-    from reconstruct.releases import Span
 
 UNIFORM = frozenset(
     (
@@ -34,9 +33,7 @@ SIGNS_OF_MORE = ("attention_block_size", "mamba_padding", "padding_layers")
 def cache_groups(
     log: StartUpLog,
     era: Era,
-    span: Span,
     *,
-    ready: bool,
     tokens: Interval,
     concurrency: Interval,
     length: Interval,

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 SERVING = frozenset(("server_started", "serving"))
 FATAL = frozenset(
     (
-        "auto_fit_failed", "engine_failed", "external_exceeds", "free_below_requested", "free_grew", "need", "no_kv_memory", "out_of_memory",
-        "out_of_memory_plain", "out_of_memory_warm_up", "state_blocks", "too_long", "worker_failed",
+        "auto_fit_failed", "engine_failed", "external_exceeds", "free_below_requested", "free_grew", "need", "no_kv_memory",
+        "out_of_memory", "out_of_memory_plain", "out_of_memory_warm_up", "state_blocks", "too_long", "worker_failed",
     )
 )  # fmt: skip
 """Sentences that no start survives; a traceback counts only where no warning carries it."""

@@ -66,7 +66,6 @@ class _Facts(NamedTuple):
     world: int
     stages: int
     alone: bool
-    ready: bool
 
 
 def _engines_possible(log: StartUpLog, span: Span) -> tuple[str, ...]:
@@ -90,13 +89,13 @@ def version_of(log: StartUpLog) -> EngineVersion:
     return narrow(stated, [s.rule.releases for s in log.statements])
 
 
-def _facts(engine: EngineLog, settings: Settings, *, alone: bool, ready: bool) -> _Facts:
+def _facts(engine: EngineLog, settings: Settings, *, alone: bool) -> _Facts:
     ranks = tuple(i for i, r in enumerate(engine.ranks) if r.name != "drafter")
     pooled = tuple(i for i in ranks if engine.ranks[i].dp is not None and not engine.ranks[i].name.startswith(NAMELESS))
     tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
     world = (tp or 1) * (pp or 1)
     known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
-    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, pp or 1, alone, ready)
+    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, pp or 1, alone)
 
 
 def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
@@ -191,8 +190,6 @@ def _shape(
     groups = cache_groups(
         log,
         era,
-        span,
-        ready=facts.ready,
         tokens=_lowest(evidence, "kv_cache_tokens"),
         concurrency=_lowest(evidence, "max_concurrency"),
         length=_lowest(evidence, "max_model_len"),
@@ -368,10 +365,7 @@ def rebuild(
     geometry = geometries.of(settings.text("model")) if geometries else NoGeometry("none was asked for")
     planner = planner_for(geometry, log, settings, version, card)
     engines = [
-        _Engine(
-            _facts(e, settings, alone=_is_alone(log, settings), ready=result == "ready"), log, settings, given, planner
-        )
-        for e in log.engines
+        _Engine(_facts(e, settings, alone=_is_alone(log, settings)), log, settings, given, planner) for e in log.engines
     ]
     found = [_joined(engine, version) for engine in engines]
     conflicts = [c for joined in found for c in _conflicts(joined.kept)]

@@ -90,9 +90,9 @@ def _refuse_unplanned(log: StartUpLog) -> None:
 
 def _argument(log: StartUpLog, name: str) -> str | None:
     """Give an argument's text where a line lists it as set."""
-    found = re.compile(_ARGUMENT.format(name=name))
     for statement in log.of("arguments", "changed_arguments"):
-        match = found.search(statement.text("arguments") or "")
+        text = statement.text("arguments") or ""
+        match = re.search(_ARGUMENT.format(name=name), text) if name in text else None
         if match:
             value = match["value"].strip("'\"")
             return None if value == "None" else value

@@ -48,7 +48,7 @@ def groups_today(question: Question) -> int | None:
     startup, capacity = question.startup, question.capacity
     found = {
         cache_groups(
-            startup.log, era, startup.version.span, ready=startup.outcome == "ready",
+            startup.log, era,
             tokens=capacity.interval("kv_cache_tokens"), concurrency=capacity.interval("max_concurrency"),
             length=capacity.interval("max_model_len"), size=capacity.interval("block_size"),
         )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconstruct.eras import FIRST_V1, LAST_V0, era, possible
-from reconstruct.releases import EXAMINED, NEWEST, NEWER_THAN_KNOWN, RELEASES, Span, index, narrow, wording_span
+from reconstruct.releases import EXAMINED, NEWER_THAN_KNOWN, NEWEST, RELEASES, Span, index, narrow, wording_span
 
 WORDINGS = [("0.9.1", "0.33.0"), ("0.14.1", "0.26.0")]
 
