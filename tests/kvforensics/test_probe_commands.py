@@ -90,6 +90,7 @@ def engine(tmp_path, monkeypatch):
     cards(0)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(site))))
     monkeypatch.setattr(probing, "find_spec", lambda _name: True)
+    monkeypatch.setattr(probing.tempfile, "tempdir", str(tmp_path))  # what a dead start leaves goes with the test
     return cards
 
 
