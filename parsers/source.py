@@ -163,6 +163,8 @@ def open_source(source: Input) -> Source:
     if not isinstance(source, str | Path):
         return Source("<lines>", source)
     name = str(source)
+    if not name:
+        raise UnreadableInput("'': an empty path names no file; pass the log's path, or - to read standard input")
     try:
         mode = Path(source).stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

@@ -97,7 +97,8 @@ def _from_statement(stated: str) -> tuple[Span, str | None]:
     try:
         version = Version(stated)
     except InvalidVersion:
-        return Span(), f"'{stated}' is no version number; the wording of the lines decides"
+        shown = "".join(c if c.isprintable() else "?" for c in stated[:60])
+        return Span(), f"'{shown}' is no version number; the wording of the lines decides"
     known = [Version(r) for r in RELEASES]
     if version.is_devrelease or version.is_prerelease:
         if version.release < (0, 2):

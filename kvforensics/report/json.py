@@ -118,5 +118,8 @@ def explain_object(report: Report, *, mask: bool = True) -> JsonObject:
 
 
 def render(report: Report, *, mask: bool = True) -> str:
-    """Give the report as one JSON document on one line."""
-    return json.dumps(explain_object(report, mask=mask), ensure_ascii=False)
+    """Give the report as one JSON document on one line; quoted controls and line separators stay escapes."""
+    text = json.dumps(explain_object(report, mask=mask), ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
