@@ -138,7 +138,7 @@ def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacit
     since, does not count.
     """
     asked = settings.values.get("gpu_memory_utilization")
-    if asked and isinstance(asked.value, int | float):
+    if asked and isinstance(asked.value, int | float) and not isinstance(asked.value, bool):
         if 0 < asked.value <= 1:  # the engine refuses any other before it looks at a card (config/cache.py)
             yield Evidence(Term("gpu_memory_utilization"), Interval.exactly(float(asked.value)), "printed", asked.lines)
     elif settings.lists_changes and not asked:
@@ -169,9 +169,9 @@ def block_size(
             same = [s for s in lines if s.text("block_size") == lines[-1].text("block_size")]
             yield item._replace(lines=tuple(line for s in same for line in s.lines))
         return
-    asked = settings.values.get("block_size")
-    if asked and isinstance(asked.value, int) and asked.value > 0:
-        yield Evidence(Term("block_size"), Interval.exactly(asked.value), "printed", asked.lines)
+    asked = settings.number("block_size")
+    if asked is not None and asked > 0:
+        yield Evidence(Term("block_size"), Interval.exactly(asked), "printed", settings.values["block_size"].lines)
         return
     if not (settings.lists_changes or settings.lists_all):
         return

@@ -20,7 +20,8 @@ def pool_after(pool: Interval, total: Interval, step: float) -> Interval:
     """Give M after u grew by `step`: M + T x du, a byte either side for the rounding of R."""
     if total.low is None or total.high is None:
         return ANYTHING
-    change = Interval(math.floor(total.low * step) - 1, math.ceil(total.high * step) + 1)
+    ends = sorted((total.low * step, total.high * step))  # a step down turns them round
+    change = Interval(math.floor(ends[0]) - 1, math.ceil(ends[1]) + 1)
     return pool.plus(change)
 
 
