@@ -68,7 +68,8 @@ def _open_closed_streams() -> None:
 
 
 def _complain(error: Exception) -> None:
-    sys.stderr.write(f"kvforensics: {' '.join(str(error).split())}\n")
+    line = " ".join(str(error).split()).encode(errors="backslashreplace").decode()  # a path may hold any byte
+    sys.stderr.write(f"kvforensics: {line}\n")
 
 
 @app.callback(invoke_without_command=True)
@@ -187,7 +188,7 @@ def _which(startup: str) -> str | int:
     number = whole_number(startup)
     if number is not None and number > 0:
         return number
-    raise UsageFault(f"--startup {startup}: write last, all or a number from 1")
+    raise UsageFault(f"--startup {startup[:40]}: write last, all or a number from 1")
 
 
 def _given(gpu: str | None, total: str | None, sets: list[str]) -> tuple[Given, ...]:
