@@ -41,6 +41,7 @@ PATTERNS = {
     "prefix": rf"{_LEVEL} {{1,9}}{_TIME} {{1,9}}\[?{_WHERE}(?: |$)",
     "processes": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ?){{1,4}}",
     "broken": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
+    "end": r"\.py:\d{1,6}\]\r?$",
     # Two processes raced for the line; or a notebook dropped the newline before a bar of tqdm's.
     "glued": rf"(?<=\S)\({_KNOWN}[^()]{{0,60}} pid=\d{{1,10}}{_ADDRESS}\) ",
     "bar": r"(?:(?<=\S)(?:Loading [a-z]{1,20} checkpoint shards|Capturing [^:\[]{1,60})"
@@ -115,9 +116,21 @@ class _Reader:
         self.joined = False
         self._waiting: dict[tuple[object, ...], _Piece] = {}
         self._broken: PhysicalLine | None = None
+        self._bare: PhysicalLine | None = None
         self._tag = ""
 
     def read(self, line: PhysicalLine) -> Iterator[Record]:
+        bare, self._bare = self._bare, None
+        if bare and line.text[:1] == " " and line.text[1:2].strip():  # broken where the prefix ends
+            line = line._replace(text=bare.text.rstrip("\r") + line.text)
+        elif bare:
+            yield from self._read(bare)
+        if _ends_bare(line.text) and not self._broken:
+            self._bare = line
+            return
+        yield from self._read(line)
+
+    def _read(self, line: PhysicalLine) -> Iterator[Record]:
         text = line.text.rstrip("\r")
         if self._broken:
             joined = self._broken.text + text
@@ -147,6 +160,8 @@ class _Reader:
 
     def rest(self) -> Iterator[Record]:
         """Give what still waits for a rest that lies outside these lines."""
+        if self._bare:
+            yield from self._read(self._bare)
         if self._broken:
             yield from self._unplain(self._broken.number, self._broken.text)
         for piece in self._waiting.values():
@@ -217,6 +232,11 @@ class _Reader:
             yield record
         for other in others:
             yield from self._unprefixed(number, *peel(other, _anyone(envelope)))
+
+
+def _ends_bare(text: str) -> bool:
+    """Whether a prefix that is not plain, so no case for the broken ones, ends a line: its message may stand on the next."""
+    return text[-2:].rstrip("\r")[-1:] == "]" and text[:1] not in "(DIWEC" and bool(pattern("end").search(text[-12:]))
 
 
 def _is_doubtful(m: str) -> bool:

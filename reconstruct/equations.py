@@ -183,14 +183,9 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         found.append(Quotient("concurrency = num_blocks / blocks of a request", concurrency, blocks, per_request))
         if shape.cache_groups == 1 and shape.whole_length and shape.context_parallel == 1:
             found.append(CeilDivision("blocks of a request = ceil(length / block_size)", per_request, length, size))
-            found.append(
-                Product(
-                    "needed = blocks of a request x bytes_per_block",
-                    Term("needed_kv_cache_memory"),
-                    per_request,
-                    per_block,
-                )
-            )
+            if shape.stages == 1:  # else another stage's, and in 0.14-0.16 all stages', bytes are asked for
+                name = "needed = blocks of a request x bytes_per_block"
+                found.append(Product(name, Term("needed_kv_cache_memory"), per_request, per_block))
     checked = Term("checked_kv_cache_memory")
     pool = Term("kv_pool_memory")
     if shape.overridden:

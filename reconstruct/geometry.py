@@ -216,15 +216,23 @@ def _specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
 
 
 def _open_launches(built: ConfigSpecs, stated: StatedLaunch) -> list[Launch]:
-    """Give the launches that span what the log leaves open of a request's blocks: these grow with what is in flight."""
-    from reconstruct.planner.spec import CHUNKED, CROSS, SLIDING_LIKE
+    """Give the launches that span what the log leaves open of a request's blocks: these grow with what is in flight.
+
+    The length that capacity lines speak of counts: less than asked for after an auto-fit, more than the model's own where
+    the log has lost what was asked for. Raises Unsupported for the latter with recurrent layers, which look at it.
+    """
+    from reconstruct.planner.errors import Unsupported
+    from reconstruct.planner.spec import CHUNKED, CROSS, MAMBA, SLIDING_LIKE
 
     settled = built.launch._replace(autofit=False)
     if stated.length is None:
         return [settled]
-    if settled.max_model_len is not None and stated.length <= settled.max_model_len:
-        settled = settled._replace(max_model_len=stated.length)
     kinds = {spec.kind for stage in built.stages for spec in set(stage)}
+    if MAMBA in kinds and settled.max_model_len is not None and stated.length > settled.max_model_len:
+        raise Unsupported(
+            f"capacity lines speak of {stated.length} tokens a request, more than the launch or the model"
+        )
+    settled = settled._replace(max_model_len=stated.length)
     if not kinds & {CHUNKED, CROSS, *SLIDING_LIKE}:
         return [settled]
     fewest, most = stated.batched_tokens[0], stated.batched_tokens[-1]

@@ -90,7 +90,7 @@ def too_long(truth: Truth) -> str:
             f"cache ({stored}). {RAISE} or decreasing `max_model_len` when initializing the engine."
         )
     rank = first_that_cannot(truth)
-    needed = truth.blocks_per_request(length) * rank.bytes_per_block
+    needed = truth.blocks_per_request(length) * truth.checked_block_bytes(rank)
     memory = truth.check_memory(rank)
     show = rounded if truth.since("0.14.0") else fixed
     unit = "GiB" if truth.since("0.8.4") else "GB"
@@ -102,9 +102,16 @@ def too_long(truth: Truth) -> str:
 
 
 def first_that_cannot(truth: Truth) -> Rank:
-    """The rank the check stumbles over."""
+    """The rank the check stumbles over; in 0.14-0.16 the poorest of an engine speaks for all."""
     needed = truth.blocks_per_request(truth.max_model_len)
-    return next(rank for rank in truth.ranks if needed * rank.bytes_per_block > truth.check_memory(rank))
+
+    def fails(rank: Rank) -> bool:
+        return needed * truth.checked_block_bytes(rank) > truth.check_memory(rank)
+
+    first = next(index for index, rank in enumerate(truth.ranks) if fails(rank))
+    if not truth.between("0.14.0", "0.17.0"):
+        return truth.ranks[first]
+    return min((truth.ranks[i] for i in truth.of_engine(truth.scope(first).dp)), key=truth.check_memory)
 
 
 def _advice(truth: Truth, rank: Rank) -> str:

@@ -232,12 +232,23 @@ class Truth:
             memory = self.num_blocks_override * rank.bytes_per_block
         return memory - (rank.bytes_per_block if self.since("0.29.0") else 0)
 
+    def checked_block_bytes(self, rank: Rank) -> int:
+        """What a block takes in the check and in auto-fit: one worker's bytes, in 0.14-0.16 those of all stages.
+
+        Source: 0.14.1 v1/core/kv_cache_utils.py get_kv_cache_configs, which asks with the groups of the whole model.
+        """
+        if not self.between("0.14.0", "0.17.0"):
+            return rank.bytes_per_block
+        index = next(i for i, other in enumerate(self.ranks) if other is rank)
+        mates = self.of_engine(self.scope(index).dp)
+        return sum(self.ranks[i].bytes_per_block for i in mates if self.scope(i).tp == 0)
+
     def longest(self, rank: Rank) -> int:
         """The longest request that fits, by the engine's own bisection over lengths up to the model's."""
         memory, low, high = self.check_memory(rank), 0, self.full_model_len
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self.blocks_per_request(middle) * rank.bytes_per_block <= memory
+            fits = self.blocks_per_request(middle) * self.checked_block_bytes(rank) <= memory
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 
@@ -333,7 +344,7 @@ class Truth:
         if self.auto_fit:
             return self.max_model_len <= 0
         needed = self.blocks_per_request(self.max_model_len)
-        return any(needed * rank.bytes_per_block > self.check_memory(rank) for rank in self.ranks)
+        return any(needed * self.checked_block_bytes(rank) > self.check_memory(rank) for rank in self.ranks)
 
     @property
     def reached(self) -> Stage:
