@@ -41,7 +41,7 @@ PATTERNS = {
     "prefix": rf"{_LEVEL} {{1,9}}{_TIME} {{1,9}}\[?{_WHERE}(?: |$)",
     "processes": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ?){{1,4}}",
     "broken": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
-    "end": r"\.py:\d{1,6}\]\r?$",
+    "end": r"\.py:\d{1,6}\] ?$",
     # Two processes raced for the line; or a notebook dropped the newline before a bar of tqdm's.
     "glued": rf"(?<=\S)\({_KNOWN}[^()]{{0,60}} pid=\d{{1,10}}{_ADDRESS}\) ",
     "bar": r"(?:(?<=\S)(?:Loading [a-z]{1,20} checkpoint shards|Capturing [^:\[]{1,60})"
@@ -121,7 +121,7 @@ class _Reader:
 
     def read(self, line: PhysicalLine) -> Iterator[Record]:
         bare, self._bare = self._bare, None
-        if bare and line.text[:1] == " " and line.text[1:2].strip():  # broken where the prefix ends
+        if bare and _goes_on(bare.text, line.text):
             line = line._replace(text=bare.text.rstrip("\r") + line.text)
         elif bare:
             yield from self._read(bare)
@@ -235,8 +235,18 @@ class _Reader:
 
 
 def _ends_bare(text: str) -> bool:
-    """Whether a prefix that is not plain, so no case for the broken ones, ends a line: its message may stand on the next."""
-    return text[-2:].rstrip("\r")[-1:] == "]" and text[:1] not in "(DIWEC" and bool(pattern("end").search(text[-12:]))
+    """Whether a line ends with a prefix: its message may stand on the next. Plain ones are no case before the space."""
+    end = text[-12:].rstrip("\r")
+    if end[-1:] not in {"]", " "} or (end[-1:] == "]" and text[:1] in "(DIWEC"):
+        return False
+    return bool(pattern("end").search(end))
+
+
+def _goes_on(bare: str, text: str) -> bool:
+    """Whether a terminal broke the line at a prefix's end, before or behind the space."""
+    if not bare.rstrip("\r").endswith(" "):
+        return text[:1] == " " and bool(text[1:2].strip())
+    return bool(text[:1].strip()) and not pattern("prefix").search(text[:MAX_TOKEN])
 
 
 def _is_doubtful(m: str) -> bool:

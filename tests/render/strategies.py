@@ -225,7 +225,7 @@ def truths(
         full_model_len=draw(st.sampled_from((512, 2048, 4096, 5003, 8192, 16384, 32768, 131072))),
         max_num_batched_tokens=draw(st.sampled_from((2048, 8192))),
         injected=injected,
-        cut_at=draw(st.floats(0, 1)),
+        cut_at=draw(st.floats(0, 0.7)),
         log_level=draw(levels) if log_level is None else log_level,
         colour=draw(st.booleans()),
         start=draw(st.integers(0, 10**6)),
