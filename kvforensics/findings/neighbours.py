@@ -108,7 +108,7 @@ def _held_by_others(case: Case) -> Finding | Unsaid | None:
     lone = case.world == 1 or case.before("0.11.0")
     limit = ONE_RANK_HELD if lone else GROUP_HELD
     beyond = [(h, u, limit.value) for h, u in used if low(u) > limit.value]
-    least = min((high(u) for _, u in used), default=float("inf"))
+    least = max(0, min((high(u) for _, u in used), default=float("inf")))  # below 0 only where lines contradict
     beyond += [(h, u, least) for h, u in used if low(u) - least > ABOVE_PEERS.value]
     worst = max(beyond, key=lambda b: low(b[1]) - b[2], default=None)
     named = [s for s in case.of("out_of_memory") if other_processes(s)]
