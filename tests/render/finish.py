@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.render import words
 from tests.render.parts import Failure
-from tests.render.refusals import Refusal, refusal
+from tests.render.refusals import Refusal, first_that_cannot, refusal
 from tests.render.speakers import Process, engine_prints_local, locally_first
 
 if TYPE_CHECKING:
@@ -104,7 +104,12 @@ def traceback(found: Refusal, callers: tuple[tuple[str, str], ...]) -> list[str]
 
 
 def failing_ranks(truth: Truth) -> list[int]:
-    """The workers whose own check or allocation fails; planner errors belong to the engine."""
+    """The workers whose own check or allocation fails; of the planner's errors the one whose engine refuses."""
+    if truth.failure is Failure.REQUEST_TOO_LONG:
+        poor = first_that_cannot(truth)
+        return [next(i for i, rank in enumerate(truth.ranks) if rank is poor)]
+    if truth.failure is Failure.NO_KV_MEMORY:
+        return [next((i for i, rank in enumerate(truth.ranks) if truth.check_memory(rank) <= 0), 0)]
     if truth.failure in (Failure.FREE_BELOW_DESIRED, Failure.EXTERNAL_ABOVE_DESIRED):
         short = (i for i, rank in enumerate(truth.ranks) if rank.initial_free_memory < truth.requested_float(rank))
         return list(short) or [0]
@@ -118,7 +123,7 @@ def fail(log: Log) -> None:
     if truth.v0:
         _fail_v0(log)
         return
-    ranks = [0] if planned else failing_ranks(truth)
+    ranks = failing_ranks(truth)
     core_dp = truth.scope(ranks[0]).dp
     core = log.cast.engines[core_dp]
     found = refusal(truth, ranks[0])
