@@ -119,12 +119,16 @@ def _of_engine(
 
 
 def _ranks_of(startup: StartUpLedger, dp: int, rank: RankLedger) -> tuple[Account, ...]:
-    """Give the measured rank that a log's rank is, by its coordinates or its number; all where the log tells neither."""
+    """Give the measured rank that a log's rank is, by its coordinates or its number.
+
+    Where the log tells neither, all of all engines: whose rank it is was not told either.
+    """
     held = next((e.ranks for e in startup.engines if e.dp == dp), ())
     if rank.pp is not None or rank.tp is not None:
         wanted = (rank.pp or 0, rank.tp or 0)
         return tuple(r.account for r in held if (r.pp, r.tp) == wanted)
-    return tuple(r.account for r in held if r.name == rank.name) or tuple(r.account for r in held)
+    everyone = (r.account for engine in startup.engines for r in engine.ranks)
+    return tuple(r.account for r in held if r.name == rank.name) or tuple(everyone)
 
 
 def _compared(
