@@ -1,21 +1,22 @@
-"""The command line. Commands are thin: read options, call, print; only this module prints."""
+"""The command line, and the commands around a log alone. Commands are thin: read options, call, hand the text on."""
 
 from __future__ import annotations
 
 import functools
 import gc
-import os
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from kvforensics import options
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
-from parsers.template import whole_number
+from kvforensics.terminal import answer, complain, ended, open_closed_streams, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kvforensics.explanation import Report
     from reconstruct.rebuild import Given
 
@@ -37,41 +38,6 @@ GARBAGE_THRESHOLD = 100_000
 """Young objects that may stand before cycles are looked for: almost all here live to the end, and hold no cycles."""
 
 
-def _out(text: str) -> None:
-    """Write to stdout whatever its encoding can take; where the reader has gone, what is left to say is dropped.
-
-    The exit code then still tells of the input (typer would make it 1).
-    """
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
-        if not text.endswith("\n"):
-            sys.stdout.write("\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
-    except OSError as error:
-        _drop_output()
-        _complain(OSError(f"the report cannot be written ({error.strerror or error}); send it to another place"))
-        raise typer.Exit(ExitCode.USAGE) from None
-
-
-def _drop_output() -> None:
-    """Send stdout nowhere: what its buffer still holds would fail again when the interpreter ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _open_closed_streams() -> None:
-    """Give a process that was started without stdout or stderr (`>&-`) somewhere to write to."""
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open to the end
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open to the end
-
-
-def _complain(error: Exception) -> None:
-    line = " ".join(str(error).split()).encode(errors="backslashreplace").decode()  # a path may hold any byte
-    sys.stderr.write(f"kvforensics: {line}\n")
-
-
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
@@ -80,7 +46,7 @@ def _root(
     if version:
         from kvforensics import __version__
 
-        _out(__version__)
+        write(__version__)
         raise typer.Exit
     if context.invoked_subcommand is None:
         raise typer.Exit
@@ -88,47 +54,39 @@ def _root(
 
 @app.command()
 def explain(
-    logs: Annotated[
-        list[str], typer.Argument(metavar="LOG...", help="Log files; - reads standard input. .gz and .zst too.")
-    ],
-    form: Annotated[
-        str, typer.Option("--format", help="table, markdown, json, html, svg, jira, slack or csv.")
-    ] = "table",
+    logs: Annotated[list[str], typer.Argument(metavar="LOG...", help=options.LOG_HELP)],
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")] = "table",
     brief: Annotated[bool, typer.Option("--brief", help="Five lines for a ticket's first comment.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write to a file, whole or not at all.")] = None,
+    out: options.Out = None,
     no_redact: Annotated[
         bool, typer.Option("--no-redact", help="Keep the names, addresses and keys that are masked in what is quoted.")
     ] = False,
-    width: Annotated[
-        int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")
-    ] = None,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
+    width: options.Width = None,
+    ascii_only: options.AsciiOnly = False,
     all_ranks: Annotated[
         bool, typer.Option("--all-ranks", help="A waterfall for every rank, not only the binding one.")
     ] = False,
     startup: Annotated[str, typer.Option(help="Which start-up: its number from 1, last or all.")] = "last",
-    gpu: Annotated[str | None, typer.Option(help="The card, such as H100-80GB: bounds its total memory.")] = None,
-    total_memory: Annotated[str | None, typer.Option(help="What the driver reports: 79.19GiB or bytes.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Add a fact the log lacks.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="The model's config.json, or the folder that holds it: its cache geometry.")
-    ] = None,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Ask the Hugging Face hub for the config.")] = False,
+    gpu: options.Gpu = None,
+    total_memory: options.TotalMemory = None,
+    sets: options.Sets = None,
+    config: options.Config = None,
+    fetch: options.Fetch = False,
     fail_on: Annotated[
         str, typer.Option(help="End with code 1 at a finding this bad: error, warning, note or never.")
     ] = NEVER,
 ) -> None:
     """Rebuild the ledger of each start-up in LOG and show where the memory went."""
     try:
-        _check_choice("--format", form, FORMATS)
-        _check_choice("--fail-on", fail_on, (*_severities(), NEVER))
-        given = _given(gpu, total_memory, sets or [])
-        look = Look(width, ascii_only, all_ranks, _which(startup), redact=not no_redact)
+        options.check_choice("--format", form, FORMATS)
+        options.check_choice("--fail-on", fail_on, (*_severities(), NEVER))
+        given = options.facts_given(gpu, total_memory, sets)
+        look = Look(
+            width, ascii_only, all_ranks, options.chosen_startup(startup, ("last", "all")), redact=not no_redact
+        )
         _check_output(form, out, len(logs), brief=brief)
     except UsageFault as error:
-        _complain(error)
+        complain(error)
         raise typer.Exit(ExitCode.USAGE) from None
     worst = ExitCode.ANSWERED
     texts: list[str] = []
@@ -139,10 +97,10 @@ def explain(
             if out:
                 texts.append(text)
             else:
-                _out(text)
+                write(text)
             worst = max(worst, _found(report, fail_on))
         except expected() as error:
-            _complain(error)
+            complain(error)
             worst = max(worst, code_of(error))
     if out and texts:
         worst = max(worst, _written(out, texts))
@@ -172,34 +130,9 @@ def _written(out: Path, texts: list[str]) -> ExitCode:
     try:
         write_whole(out, "\n".join(text.removesuffix("\n") for text in texts))
     except UsageFault as error:
-        _complain(error)
+        complain(error)
         return ExitCode.USAGE
     return ExitCode.ANSWERED
-
-
-def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageFault(f"{option} {value}: choose one of {', '.join(choices)}")
-
-
-def _which(startup: str) -> str | int:
-    if startup in {"last", "all"}:
-        return startup
-    number = whole_number(startup)
-    if number is not None and number > 0:
-        return number
-    raise UsageFault(f"--startup {startup[:40]}: write last, all or a number from 1")
-
-
-def _given(gpu: str | None, total: str | None, sets: list[str]) -> tuple[Given, ...]:
-    if gpu is None and total is None and not sets:
-        return ()
-    from kvforensics import given
-
-    facts = [given.setting(text) for text in sets]
-    facts += [given.total_memory(total)] if total is not None else []
-    facts += [given.gpu(gpu)] if gpu is not None else []
-    return tuple(facts)
 
 
 def _severities() -> tuple[str, ...]:
@@ -253,29 +186,30 @@ def _rendered(report: Report, form: str, look: Look, *, colour: bool) -> str:
 
 @app.command()
 def redact(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A log file; - reads standard input. .gz and .zst too.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write to a file, whole or not at all.")] = None,
+    log: options.Log,
+    out: options.Out = None,
 ) -> None:
     """Write a copy of LOG to share: no keys, users or machines in it, every line in its place, explained alike."""
+    raise typer.Exit(ended(lambda: _redacted(log, out)))
+
+
+def _redacted(log: str, out: Path | None) -> ExitCode:
     from kvforensics.output_file import check_writable, write_pieces
     from kvforensics.redacting import shareable
     from parsers.source import open_source
 
-    try:
-        if out:
-            check_writable(out)
-        source = open_source(log)
-        if out:
-            write_pieces(out, shareable(source.chunks()))
-        else:
-            sys.stdout.flush()
-            for piece in shareable(source.chunks()):
-                sys.stdout.buffer.write(piece)
-    except expected() as error:
-        _complain(error)
-        raise typer.Exit(code_of(error)) from None
+    if out:
+        check_writable(out)
+    source = open_source(log)
+    if out:
+        write_pieces(out, shareable(source.chunks()))
+    else:
+        sys.stdout.flush()
+        for piece in shareable(source.chunks()):
+            sys.stdout.buffer.write(piece)
     if source.damage:
-        sys.stderr.write(f"kvforensics: {source.name}: {source.damage}\n")
+        complain(ValueError(f"{source.name}: {source.damage}"))
+    return ExitCode.ANSWERED
 
 
 @app.command()
@@ -285,11 +219,7 @@ def findings(
     """List what the tool can find wrong, or describe one finding."""
     from kvforensics.findings import documentation
 
-    try:
-        _out(documentation.page(identifier) if identifier else documentation.listing())
-    except UsageFault as error:
-        _complain(error)
-        raise typer.Exit(ExitCode.USAGE) from None
+    raise answer(lambda: documentation.page(identifier) if identifier else documentation.listing())
 
 
 @app.command()
@@ -299,11 +229,7 @@ def lines(
     """List the log lines that are understood, and the releases that print them."""
     from kvforensics.findings import documentation
 
-    try:
-        _out(documentation.line_kinds(engine_version))
-    except UsageFault as error:
-        _complain(error)
-        raise typer.Exit(ExitCode.USAGE) from None
+    raise answer(lambda: documentation.line_kinds(engine_version))
 
 
 @functools.cache
@@ -312,14 +238,14 @@ def whole_app() -> typer.Typer:
     from kvforensics import blocks_commands, change_commands, plan_commands, probe_commands
 
     for commands in (blocks_commands, change_commands, plan_commands, probe_commands):
-        commands.register(app, _out, _complain)
+        commands.register(app)
     return app
 
 
 def main() -> None:
     """Run the command line; end with the codes of kvforensics.errors."""
     gc.set_threshold(GARBAGE_THRESHOLD)
-    _open_closed_streams()
+    open_closed_streams()
     try:
         code = (app if sys.argv[1:2] == ["explain"] else whole_app())(standalone_mode=False)
     except MISUSE as error:
@@ -336,5 +262,5 @@ def _misused(error: Exception) -> ExitCode:
         return ExitCode.USAGE
     context = getattr(error, "ctx", None)
     said = error.format_message() if hasattr(error, "format_message") else str(error)
-    _complain(UsageFault(f"{said.rstrip('.')}; see {context.command_path if context else 'kvforensics'} --help"))
+    complain(UsageFault(f"{said.rstrip('.')}; see {context.command_path if context else 'kvforensics'} --help"))
     return ExitCode.USAGE

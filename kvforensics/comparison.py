@@ -132,10 +132,9 @@ def _ranks(first: EngineLedger, second: EngineLedger) -> tuple[tuple[RankLedger 
     if binding[0] and binding[1]:
         return (binding[0], binding[1]), "the binding rank of each: the one with the fewest blocks"
     common = [(a, b) for a in sides[0] for b in sides[1] if a.name == b.name and _states(a) and _states(b)]
-    if common:
-        return min(
-            common, key=lambda pair: _high(pair[0])
-        ), "ranks of one name; no line tells which rank binds on both sides"
+    if common:  # several may share a name: Ray's workers do
+        poorest = min(common, key=lambda pair: (_high(pair[0]), _high(pair[1])))
+        return poorest, "ranks of one name; no line tells which rank binds on both sides"
     smallest = [
         binding[i] or min(filter(_states, ranks), key=_high, default=ranks[0] if ranks else None)
         for i, ranks in enumerate(sides)

@@ -24,13 +24,20 @@ class UsageFault(ValueError):
 def expected() -> tuple[type[Exception], ...]:
     """Give the errors that a command may end in; everything else is a fault of the program."""
     from kvforensics.explanation import NothingToExplain
-    from parsers.source import BinaryInput, UnreadableInput
+    from parsers.source import BinaryInput
+    from reconstruct.planner.errors import Unsupported
 
-    return (UnreadableInput, UsageFault, BinaryInput, NothingToExplain)
+    return (*_usage(), BinaryInput, NothingToExplain, Unsupported)
 
 
 def code_of(error: Exception) -> ExitCode:
     """Give the exit code of an expected error."""
-    from parsers.source import UnreadableInput
+    return ExitCode.USAGE if isinstance(error, _usage()) else ExitCode.NOTHING
 
-    return ExitCode.USAGE if isinstance(error, UnreadableInput | UsageFault) else ExitCode.NOTHING
+
+def _usage() -> tuple[type[Exception], ...]:
+    from parsers.source import UnreadableInput
+    from reconstruct.cards import UnknownCard
+    from reconstruct.planner.errors import BadSetting
+
+    return (UsageFault, UnreadableInput, BadSetting, UnknownCard)

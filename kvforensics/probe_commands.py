@@ -1,4 +1,4 @@
-"""The commands `probe` and `check`: read options, call, hand the text to the caller's output."""
+"""The commands `probe` and `check`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from kvforensics.errors import ExitCode, UsageFault, code_of, expected
+from kvforensics import options
+from kvforensics.errors import ExitCode, UsageFault
 from kvforensics.report.look import Look
+from kvforensics.terminal import complain, ended, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvforensics.checking import Check, Reading
     from kvforensics.probing import ProbeReport, Request
-    from kvforensics.report.whatif_document import Document
+    from kvforensics.report.document import Document
 
 FORMATS = ("table", "markdown", "json")
 INTERRUPTED = 130
 """The code of a process that Ctrl-C ended, by the shell's convention."""
+OwnForm = Annotated[str | None, typer.Option("--format", help="table, markdown or json; else as --out's name says.")]
 _BY_SUFFIX = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
 
 
@@ -30,130 +33,105 @@ class Output(NamedTuple):
     form: str
     look: Look
     file: Path | None
-    out: Callable[[str], None]
 
 
-def register(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
-    """Add both commands to the command line; `out` writes an answer, `complain` an error in one line."""
-    _register_probe(app, out, complain)
-    _register_check(app, out, complain)
+def register(app: typer.Typer) -> None:
+    """Add both commands to the command line."""
+    app.command("probe")(probe_command)
+    app.command("check")(check_command)
 
 
-def _register_probe(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
-    @app.command("probe")
-    def probe_command(
-        model: Annotated[
-            str | None,
-            typer.Option("--model", metavar="X", help="A model's id, its config.json, or a folder with one."),
-        ] = None,
-        log: Annotated[
-            str | None, typer.Option(metavar="LOG", help="Take model, flags and release from a log, and check it.")
-        ] = None,
-        engine: Annotated[str | None, typer.Option(help="vllm or torch; vllm where it is, with a CUDA device.")] = None,
-        device: Annotated[
-            str | None, typer.Option(help="cuda, cuda:1, sim:H100-80GB, sim:24GiB,used=3GiB; simulated without a card.")
-        ] = None,
-        engine_version: Annotated[
-            str | None, typer.Option(help="The release whose sequence the torch engine follows; the newest known.")
-        ] = None,
-        gpu_memory_utilization: Annotated[float | None, typer.Option(min=0.01, max=1.0)] = None,
-        max_model_len: Annotated[int | None, typer.Option(min=1)] = None,
-        max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
-        max_num_batched_tokens: Annotated[int | None, typer.Option(min=1)] = None,
-        block_size: Annotated[int | None, typer.Option(min=1)] = None,
-        dtype: Annotated[str | None, typer.Option()] = None,
-        kv_cache_dtype: Annotated[str | None, typer.Option()] = None,
-        quantization: Annotated[str | None, typer.Option()] = None,
-        enforce_eager: Annotated[bool | None, typer.Option("--enforce-eager/--no-enforce-eager")] = None,
-        tensor_parallel_size: Annotated[int | None, typer.Option("--tensor-parallel-size", "--tp", min=1)] = None,
-        pipeline_parallel_size: Annotated[int | None, typer.Option("--pipeline-parallel-size", "--pp", min=1)] = None,
-        data_parallel_size: Annotated[int | None, typer.Option("--data-parallel-size", "--dp", min=1)] = None,
-        decode_context_parallel_size: Annotated[
-            int | None, typer.Option("--decode-context-parallel-size", "--dcp", min=1)
-        ] = None,
-        kv_cache_memory: Annotated[
-            str | None, typer.Option("--kv-cache-memory", "--kv-cache-memory-bytes", help="The pool: bytes or 40GiB.")
-        ] = None,
-        load_format: Annotated[
-            str, typer.Option(help="How vLLM gets weights; dummy makes them up, in full size.")
-        ] = "dummy",
-        repeat: Annotated[int, typer.Option(min=1, max=20, help="Start-ups, each kept apart.")] = 1,
-        share: Annotated[bool, typer.Option("--share", help="Run beside others that hold memory on the card.")] = False,
-        timeout: Annotated[float, typer.Option(min=1, help="Seconds that one start may take.")] = 1800,
-        python: Annotated[Path | None, typer.Option(help="The interpreter that has vLLM or torch.")] = None,
-        keep: Annotated[Path | None, typer.Option(help="A new folder for journals and the engine's own log.")] = None,
-        tolerance: Annotated[str, typer.Option(help="With --log: what may lie outside, such as 10MiB.")] = "0",
-        startup: Annotated[str, typer.Option(help="With --log: which start-up, its number from 1 or last.")] = "last",
-        form: Annotated[str | None, typer.Option("--format", help="table, markdown or json.")] = None,
-        file: Annotated[
-            Path | None, typer.Option("--out", help="Write the answer to a file, whole or not at all.")
-        ] = None,
-        width: Annotated[int | None, typer.Option(min=40, max=400)] = None,
-        ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
-    ) -> None:
-        """Rerun an engine's start-up on this card, or a simulated one, and measure every term of its ledger."""
+def probe_command(
+    model: Annotated[str | None, typer.Option("--model", metavar="X", help=options.MODEL_HELP)] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="LOG", help="Take model, flags and release from a log, and check it.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm or torch; vllm where it is, with a CUDA device.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cuda, cuda:1, sim:H100-80GB, sim:24GiB,used=3GiB; simulated without a card.")
+    ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option(help="The release whose sequence the torch engine follows; the newest known.")
+    ] = None,
+    gpu_memory_utilization: options.Utilization = None,
+    max_model_len: options.Count = None,
+    max_num_seqs: options.Count = None,
+    max_num_batched_tokens: options.Count = None,
+    block_size: options.Count = None,
+    dtype: options.Dtype = None,
+    kv_cache_dtype: options.CacheDtype = None,
+    quantization: options.Quantization = None,
+    enforce_eager: options.EagerSwitch = None,
+    tensor_parallel_size: options.TensorParallel = None,
+    pipeline_parallel_size: options.PipelineParallel = None,
+    data_parallel_size: options.DataParallel = None,
+    decode_context_parallel_size: options.ContextParallel = None,
+    kv_cache_memory: options.CacheMemory = None,
+    load_format: Annotated[
+        str, typer.Option(help="How vLLM gets weights; dummy makes them up, in full size.")
+    ] = "dummy",
+    repeat: Annotated[int, typer.Option(min=1, max=20, help="Start-ups, each kept apart.")] = 1,
+    share: Annotated[bool, typer.Option("--share", help="Run beside others that hold memory on the card.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that one start may take.")] = 1800,
+    python: Annotated[Path | None, typer.Option(help="The interpreter that has vLLM or torch.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A new folder for journals and the engine's own log.")] = None,
+    tolerance: Annotated[str, typer.Option(help="With --log: what may lie outside, such as 10MiB.")] = "0",
+    startup: Annotated[str, typer.Option(help="With --log: which start-up, its number from 1 or last.")] = "last",
+    form: OwnForm = None,
+    out: options.Out = None,
+    width: options.Width = None,
+    ascii_only: options.AsciiOnly = False,
+) -> None:
+    """Rerun an engine's start-up on this card, or a simulated one, and measure every term of its ledger."""
+    from kvforensics.probe_flags import Flags
+    from kvforensics.probing import Request
 
-        def ask() -> int:
-            from kvforensics.probe_flags import Flags
-            from kvforensics.probing import Request
+    def ask() -> int:
+        flags = Flags(
+            gpu_memory_utilization, max_model_len, max_num_seqs, max_num_batched_tokens, block_size, dtype,
+            kv_cache_dtype, quantization, enforce_eager, tensor_parallel_size, pipeline_parallel_size,
+            data_parallel_size, decode_context_parallel_size, options.size_in_bytes(kv_cache_memory),
+        )  # fmt: skip
+        request = Request(
+            model or "", flags, engine, device, engine_version, repeat, share, timeout, load_format,
+            str(python) if python else sys.executable, keep,
+        )  # fmt: skip
+        output = _output(form, out, Look(width, ascii_only))
+        if log is not None:
+            return _probe_log(
+                request, log, options.chosen_startup(startup), options.size_in_bytes(tolerance) or 0, output
+            )
+        return _probe(request, output)
 
-            flags = Flags(
-                gpu_memory_utilization, max_model_len, max_num_seqs, max_num_batched_tokens, block_size, dtype,
-                kv_cache_dtype, quantization, enforce_eager, tensor_parallel_size, pipeline_parallel_size,
-                data_parallel_size, decode_context_parallel_size, _size(kv_cache_memory),
-            )  # fmt: skip
-            request = Request(
-                model or "", flags, engine, device, engine_version, repeat, share, timeout, load_format,
-                str(python) if python else sys.executable, keep,
-            )  # fmt: skip
-            output = _output(form, file, Look(width, ascii_only), out)
-            if log is None and model is None:
-                raise UsageFault("probe needs --model X or --log LOG")
-            if log is not None:
-                return _probe_log(request, log, _which(startup), _size(tolerance) or 0, output)
-            return _probe(request, output)
-
-        raise typer.Exit(_ended(ask, complain))
+    raise typer.Exit(_left_clean(ask))
 
 
-def _register_check(app: typer.Typer, out: Callable[[str], None], complain: Callable[[Exception], None]) -> None:
-    @app.command("check")
-    def check_command(
-        log: Annotated[str, typer.Argument(metavar="LOG", help="A log file; - reads standard input.")],
-        probe: Annotated[
-            Path | None,
-            typer.Argument(metavar="[PROBE.json]", help="What probe --format json wrote; without, it probes."),
-        ] = None,
-        tolerance: Annotated[str, typer.Option(help="What may lie outside, such as 10MiB.")] = "0",
-        startup: Annotated[str, typer.Option(help="Which start-up: its number from 1, or last.")] = "last",
-        form: Annotated[str | None, typer.Option("--format", help="table, markdown or json.")] = None,
-        file: Annotated[
-            Path | None, typer.Option("--out", help="Write the answer to a file, whole or not at all.")
-        ] = None,
-        width: Annotated[int | None, typer.Option(min=40, max=400)] = None,
-        ascii_only: Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")] = False,
-    ) -> None:
-        """Put what a log's ledger says beside what a probe measured, term by term; code 1 if a term lies outside."""
+def check_command(
+    log: options.Log,
+    probe: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PROBE.json]", help="What probe --format json wrote; without, it probes."),
+    ] = None,
+    tolerance: options.Tolerance = "0",
+    startup: options.StartUp = "last",
+    form: OwnForm = None,
+    out: options.Out = None,
+    width: options.Width = None,
+    ascii_only: options.AsciiOnly = False,
+) -> None:
+    """Put what a log's ledger says beside what a probe measured, term by term; code 1 if a term lies outside."""
 
-        def ask() -> int:
-            output = _output(form, file, Look(width, ascii_only), out)
-            return _check(log, probe, _which(startup), _size(tolerance) or 0, output)
+    def ask() -> int:
+        output = _output(form, out, Look(width, ascii_only))
+        return _check(log, probe, options.chosen_startup(startup), options.size_in_bytes(tolerance) or 0, output)
 
-        raise typer.Exit(_ended(ask, complain))
+    raise typer.Exit(_left_clean(ask))
 
 
-def _ended(ask: Callable[[], int], complain: Callable[[Exception], None]) -> int:
-    """Map what a command may end in to an exit code; no process is left whatever it is."""
-    from reconstruct.planner.errors import Unsupported
-
+def _left_clean(ask: Callable[[], int]) -> int:
+    """Give the exit code, also of what the system refuses and of Ctrl-C: no process is left whatever it is."""
     try:
-        return ask()
-    except expected() as fault:
-        complain(fault)
-        return code_of(fault)
-    except Unsupported as refusal:
-        complain(refusal)
-        return ExitCode.NOTHING
+        return ended(ask)
     except OSError as fault:
         complain(UsageFault(f"the system refuses: {fault.strerror or fault} {fault.filename or ''}"))
         return ExitCode.USAGE
@@ -163,6 +141,8 @@ def _ended(ask: Callable[[], int], complain: Callable[[Exception], None]) -> int
 
 
 def _probe(request: Request, output: Output) -> int:
+    if not request.model:
+        raise UsageFault("probe needs --model X or --log LOG")
     from kvforensics.probe_progress import progress
     from kvforensics.probing import probe
 
@@ -227,7 +207,7 @@ def _code(report: ProbeReport) -> int:
     if report.interrupted:
         from kvforensics.report.probe_document import last_words
 
-        sys.stderr.write(f"kvforensics: {last_words(report)}; no process is left\n")
+        complain(UsageFault(f"{last_words(report)}; no process is left"))
         return INTERRUPTED
     return ExitCode.FOUND if report.died else ExitCode.ANSWERED
 
@@ -273,46 +253,27 @@ def _both_text(report: ProbeReport, check: Check, log: str, output: Output) -> s
 
 
 def _people(documents: tuple[Document, ...], output: Output) -> str:
-    from kvforensics.report import whatif_markdown, whatif_table
+    from kvforensics.report.document import rendered
 
-    if output.form == "markdown":
-        return whatif_markdown.render(documents, output.look)
-    return whatif_table.render(documents, output.look, colour=output.file is None and sys.stdout.isatty())
+    return rendered(documents, output.form, output.look, colour=output.file is None and sys.stdout.isatty())
 
 
 def _deliver(text: str, output: Output) -> None:
     if output.file is None:
-        output.out(text)
+        write(text)
         return
     from kvforensics.output_file import write_whole
 
     write_whole(output.file, text)
 
 
-def _output(form: str | None, file: Path | None, look: Look, out: Callable[[str], None]) -> Output:
+def _output(form: str | None, file: Path | None, look: Look) -> Output:
     """Settle where the answer goes before anything is begun; a file's name tells its form where --format does not."""
     if form is None:
         form = _BY_SUFFIX.get(file.suffix.lower(), "table") if file else "table"
-    if form not in FORMATS:
-        raise UsageFault(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    options.check_choice("--format", form, FORMATS)
     if file is not None:
         from kvforensics.output_file import check_writable
 
         check_writable(file)
-    return Output(form, look, file, out)
-
-
-def _which(startup: str) -> str | int:
-    if startup == "last":
-        return startup
-    if startup.isdigit() and int(startup) > 0:
-        return int(startup)
-    raise UsageFault(f"--startup {startup}: write last or a number from 1")
-
-
-def _size(text: str | None) -> int | None:
-    if text is None:
-        return None
-    from kvforensics.given import size
-
-    return int(size(text).low or 0)
+    return Output(form, look, file)

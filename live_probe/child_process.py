@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from live_probe.journal import JournalError, read_journal
-from live_probe.measurement import INTERRUPTED, KILLED, Environment, Failure, ProbeRecord, Unread
+from live_probe.measurement import INTERRUPTED, KILLED, ONLY_RANK, Environment, Failure, ProbeRecord, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +148,7 @@ def _unborn(folder: Path, engine: str, run: int, ending: str) -> ProbeRecord:
     said = f" ({_last_line(folder / LOG_NAME)})"
     message = f"{ending or 'the engine left'} before any worker was made: see {folder / LOG_NAME}{said}"
     return ProbeRecord(
-        rank="rank 0",
+        rank=ONLY_RANK,
         run=run,
         environment=Environment("unknown", False, engine, "unknown", "unknown", "not read"),
         measurements=(),

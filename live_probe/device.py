@@ -5,17 +5,19 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from live_probe.measurement import DeviceProcess, Unread
+from live_probe.measurement import DeviceProcess, Snapshot, Unread
 from live_probe.nvml import compute_processes, driver_version
+from live_probe.proc import available_ram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     import torch
+
+    from live_probe.measurement import When
 
 
 class DeviceMemoryError(RuntimeError):
@@ -38,6 +40,23 @@ class AllocatorStats(NamedTuple):
     reserved_peak: int
 
 
+class MemoryReader(Protocol):
+    """The part of a device that a snapshot needs."""
+
+    def memory(self) -> MemoryInfo:
+        """Read what the driver says is free."""
+
+    def stats(self) -> AllocatorStats:
+        """Read the caching allocator's own counters."""
+
+
+def snapshot_of(reader: MemoryReader, step: str, when: When, rank: str, seconds: float) -> Snapshot:
+    """Read a device just before or after a step, `seconds` after the probe began."""
+    free, total = reader.memory()
+    stats = reader.stats()
+    return Snapshot(step, when, rank, free, total, stats.allocated, stats.reserved, stats.allocated_peak, seconds)
+
+
 class GraphPool(Protocol):
     """Captured graphs that share one private memory pool."""
 
@@ -48,7 +67,7 @@ class GraphPool(Protocol):
         """Destroy the graphs; their memory may be given back at the next `empty_cache`."""
 
 
-class Device(Protocol):
+class Device(MemoryReader, Protocol):
     """A device as the start-up sequence sees it. All sizes are bytes.
 
     The sequence runs torch code only inside `running()` and never names CUDA, so that a simulated card runs the
@@ -77,12 +96,6 @@ class Device(Protocol):
 
     def running(self) -> AbstractContextManager[object]:
         """Cover a stretch of torch code; raises DeviceMemoryError for every allocation that fails inside."""
-
-    def memory(self) -> MemoryInfo:
-        """Read what the driver says is free."""
-
-    def stats(self) -> AllocatorStats:
-        """Read the caching allocator's own counters."""
 
     def reset_peak(self) -> None:
         """Let both peaks start again from the present value."""
@@ -241,16 +254,3 @@ class CudaDevice:
         if uuid is None:
             return Unread("this torch does not tell the card's UUID")
         return compute_processes(f"GPU-{uuid}")
-
-
-def available_ram(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Give the bytes of RAM the system can still hand out (MemAvailable).
-
-    Raises:
-        LookupError: the file does not say; only Linux has it.
-
-    """
-    for line in meminfo.read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError(f"{meminfo} has no MemAvailable: the free memory of a UMA device cannot be read")

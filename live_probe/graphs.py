@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from live_probe.launch import LaunchSettings
 
 FULL = "FULL"
-_SAMPLES = 2
 
 
 class CaptureGroup(NamedTuple):
@@ -73,35 +72,33 @@ class GraphCapturer:
 
     def estimate(self, groups: tuple[CaptureGroup, ...], launch: LaunchSettings) -> int:
         """Estimate it from a few captures that are thrown away, as the release's runner does."""
-        if launch.runner == "v1":
-            return self._estimate_v1(groups)
-        return self._estimate_v2(groups) if release_of(launch.version) >= V2_ESTIMATES_GRAPHS else 0
-
-    def _estimate_v1(self, groups: tuple[CaptureGroup, ...]) -> int:
+        if launch.runner == "v2" and release_of(launch.version) < V2_ESTIMATES_GRAPHS:
+            return 0
         pool = self._device.graph_pool()
         self._device.empty_cache()
-        samples = []
-        for group in groups:
-            taken = [self._one(pool, size) for size in group.sizes[:_SAMPLES]]
-            samples.append((taken[0], taken[1] if len(taken) == _SAMPLES else 0))
+        estimate = self._estimate_v1(pool, groups) if launch.runner == "v1" else self._estimate_v2(pool, groups)
         pool.release()
         self._device.empty_cache()
+        return estimate
+
+    def _estimate_v1(self, pool: GraphPool, groups: tuple[CaptureGroup, ...]) -> int:
+        samples = [self._two_largest(pool, group) for group in groups]
         return graph_estimate(samples, [len(group.sizes) for group in groups])
 
-    def _estimate_v2(self, groups: tuple[CaptureGroup, ...]) -> int:
+    def _estimate_v2(self, pool: GraphPool, groups: tuple[CaptureGroup, ...]) -> int:
         """Measure mixed batches in full, extrapolate full graphs from two.
 
         vLLM 0.29-0.33, vllm/v1/worker/gpu/cudagraph_utils.py: profile_cudagraph_memory.
         """
-        pool = self._device.graph_pool()
-        self._device.empty_cache()
-        measured, extrapolated = 0, 0
+        total = 0
         for group in groups:
-            if group.mode != FULL:
-                measured += sum(self._one(pool, size) for size in group.sizes)
-                continue
-            taken = [self._one(pool, size) for size in group.sizes[:_SAMPLES]]
-            extrapolated += graph_estimate([(taken[0], taken[-1] if len(taken) > 1 else 0)], [len(group.sizes)])
-        pool.release()
-        self._device.empty_cache()
-        return max(measured + extrapolated, 0)
+            if group.mode == FULL:
+                total += graph_estimate([self._two_largest(pool, group)], [len(group.sizes)])
+            else:
+                total += sum(self._one(pool, size) for size in group.sizes)
+        return max(total, 0)
+
+    def _two_largest(self, pool: GraphPool, group: CaptureGroup) -> tuple[int, int]:
+        """Capture the two largest sizes and give what each took; 0 for a second where there is one size only."""
+        first, *second = [self._one(pool, size) for size in group.sizes[:2]]
+        return first, second[0] if second else 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from live_probe.device import AllocatorStats, MemoryInfo
+from live_probe.proc import PROC, available_ram, sizes_in
 
-_KIB = 1024
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class HostMemory:
@@ -16,32 +18,20 @@ class HostMemory:
     untouched pages are not in it.
     """
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
 
     def memory(self) -> MemoryInfo:
         """Read /proc/meminfo.
 
         Raises:
-            KeyError: the system does not say; only Linux does.
+            LookupError: the system does not say; only Linux does.
 
         """
-        fields = _fields(self._proc / "meminfo")
-        return MemoryInfo(fields["MemAvailable"], fields["MemTotal"])
+        return MemoryInfo(available_ram(self._proc), sizes_in(self._proc / "meminfo")["MemTotal"])
 
     def stats(self) -> AllocatorStats:
         """Read /proc/self/status."""
-        fields = _fields(self._proc / "self" / "status")
+        fields = sizes_in(self._proc / "self" / "status")
         resident, peak = fields["VmRSS"], fields["VmHWM"]
         return AllocatorStats(resident, resident, peak, peak)
-
-
-def _fields(path: Path) -> dict[str, int]:
-    """Give every `Name: 12 kB` line in bytes."""
-    found = {}
-    for line in path.read_text(encoding="ascii", errors="replace").splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if len(words) == 2 and words[1] == "kB":
-            found[name] = int(words[0]) * _KIB
-    return found

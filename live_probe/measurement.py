@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 When = Literal["before", "after"]
 
@@ -12,18 +12,11 @@ KILLED = "killed"
 """The kind of a failure whose process ended inside a step, without a word."""
 
 
-class SnapshotRow(TypedDict):
-    """One element of `snapshots` in `kvforensics.probe/1`; sizes are bytes."""
+SnapshotRow = dict[str, Any]
+"""The fields of a `Snapshot` by name, as JSON holds them."""
 
-    step: str
-    when: When
-    rank: str
-    free: int
-    total: int
-    allocated: int
-    reserved: int
-    peak: int
-    seconds: float
+ONLY_RANK = "rank 0"
+"""The torch engine's one rank; also what a start is named after whose workers never came."""
 
 
 class Snapshot(NamedTuple):
@@ -53,28 +46,8 @@ class Snapshot(NamedTuple):
         return self.total - self.free - self.reserved
 
     def row(self) -> SnapshotRow:
-        """Give the JSON object of the snapshot."""
-        return SnapshotRow(
-            step=self.step,
-            when=self.when,
-            rank=self.rank,
-            free=self.free,
-            total=self.total,
-            allocated=self.allocated,
-            reserved=self.reserved,
-            peak=self.peak,
-            seconds=round(self.seconds, 3),
-        )
-
-    @classmethod
-    def from_row(cls, row: SnapshotRow) -> Snapshot:
-        """Rebuild the snapshot a row was made from.
-
-        Raises:
-            KeyError: a field is missing from the row.
-
-        """
-        return cls(**row)
+        """Give the element of `snapshots` in `kvforensics.probe/1`."""
+        return {**self._asdict(), "seconds": round(self.seconds, 3)}
 
 
 class Measurement(NamedTuple):

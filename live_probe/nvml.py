@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from live_probe.measurement import DeviceProcess, Unread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
-_NO_BINDING = "NVML is not readable: pip install nvidia-ml-py"
+Answer = TypeVar("Answer")
 
 
 def compute_processes(uuid: str) -> tuple[DeviceProcess, ...] | Unread:
@@ -17,44 +18,39 @@ def compute_processes(uuid: str) -> tuple[DeviceProcess, ...] | Unread:
 
     A container sees its own processes only, and WSL hides the sizes: such a size is Unread.
     """
-    nvml = _binding()
-    if isinstance(nvml, Unread):
-        return nvml
-    try:
-        nvml.nvmlInit()
-        try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode("ascii"))
-            listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            return tuple(DeviceProcess(int(entry.pid), _used(entry.usedGpuMemory)) for entry in listed)
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError as error:
-        return Unread(f"NVML: {error}")
+
+    def listed(nvml: ModuleType) -> tuple[DeviceProcess, ...]:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode("ascii"))
+        entries = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return tuple(DeviceProcess(int(entry.pid), _used(entry.usedGpuMemory)) for entry in entries)
+
+    return _asked(listed)
 
 
 def driver_version() -> str | Unread:
     """Give the driver's version, such as 550.54.15."""
-    nvml = _binding()
-    if isinstance(nvml, Unread):
-        return nvml
+
+    def version(nvml: ModuleType) -> str:
+        written = nvml.nvmlSystemGetDriverVersion()
+        return written.decode() if isinstance(written, bytes) else str(written)
+
+    return _asked(version)
+
+
+def _asked(question: Callable[[ModuleType], Answer]) -> Answer | Unread:
+    """Put a question to NVML between its start and its end; the reason where it has no answer."""
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return Unread("NVML is not readable: pip install nvidia-ml-py")
     try:
         nvml.nvmlInit()
         try:
-            version = nvml.nvmlSystemGetDriverVersion()
+            return question(nvml)
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
         return Unread(f"NVML: {error}")
-    return version.decode() if isinstance(version, bytes) else str(version)
-
-
-def _binding() -> ModuleType | Unread:
-    try:
-        import pynvml
-    except ImportError:
-        return Unread(_NO_BINDING)
-    binding: ModuleType = pynvml
-    return binding
 
 
 def _used(size: int | None) -> int | Unread:

@@ -9,14 +9,12 @@ import torch
 
 from live_probe.eras import NEWEST, release_of
 from live_probe.launch import LaunchOptions, resolve
-from live_probe.measurement import INTERRUPTED, Environment, ProbeRecord
+from live_probe.measurement import ONLY_RANK, Environment, ProbeRecord
 from live_probe.sequence import UNWATCHED, StartUp, Watchers
 from live_probe.shape import decoder_shape
 from live_probe.sharing import ALONE, SharedDeviceError, Sharing, mig_of, others_hold, uma_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from live_probe.device import Device
     from live_probe.measurement import DeviceProcess, Unread
     from live_probe.shape import JsonObject
@@ -50,10 +48,9 @@ def probe(
     launch = resolve(options, version, shape, device.name, device.memory().total)
     processes = device.processes()
     _check_sharing(device, processes, sharing)
-    start = StartUp(device, shape, launch, watchers)
-    result = start.run()
+    result = StartUp(device, shape, launch, watchers).run()
     return ProbeRecord(
-        rank="rank 0",
+        rank=ONLY_RANK,
         run=run,
         environment=environment(device, version),
         measurements=result.measurements,
@@ -62,28 +59,6 @@ def probe(
         processes=processes,
         failure=result.failure,
     )
-
-
-def probe_repeatedly(
-    config: JsonObject,
-    make_device: Callable[[], Device],
-    version: str,
-    options: LaunchOptions = ALL_DEFAULTS,
-    *,
-    repeat: int,
-    sharing: Sharing = ALONE,
-    watchers: Watchers = UNWATCHED,
-) -> Iterator[ProbeRecord]:
-    """Probe several times over, each run on a device of its own making and in a record of its own.
-
-    On a real card later runs of one process find the CUDA libraries loaded: their baseline is higher and what they
-    consume lower than the first run's. An interrupted run is the last. Raises as `probe` does.
-    """
-    for run in range(repeat):
-        record = probe(config, make_device(), version, options, sharing=sharing, watchers=watchers, run=run)
-        yield record
-        if record.failure is not None and record.failure.kind == INTERRUPTED:
-            return
 
 
 def environment(device: Device, version: str) -> Environment:

@@ -16,7 +16,7 @@ from live_probe.cards import EARLIER_WORKSPACE, Card
 from live_probe.launch import LaunchOptions
 from live_probe.run import probe
 from live_probe.sequence import SPLIT_LIMIT_MIB
-from live_probe.sharing import Sharing
+from live_probe.sharing import Sharing, in_use_outside_torch
 from live_probe.simulated import SimulatedDevice
 
 if TYPE_CHECKING:
@@ -108,10 +108,8 @@ def check_device(device: Device, model: JsonObject = MODEL, options: LaunchOptio
 
 def twin_of(device: Device) -> SimulatedDevice:
     """Give a simulated card of the device's size, in use as much as it is now."""
-    free, total = device.memory()
-    reserved = device.stats().reserved
-    card = Card(device.name, total, True, 0, 0, EARLIER_WORKSPACE, device.multiprocessors)
-    return SimulatedDevice(card, others=total - free - reserved)
+    card = Card(device.name, device.memory().total, True, 0, 0, EARLIER_WORKSPACE, device.multiprocessors)
+    return SimulatedDevice(card, others=in_use_outside_torch(device))
 
 
 def check_allocator(device: Device) -> Iterator[Check]:

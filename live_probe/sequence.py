@@ -16,9 +16,10 @@ import torch
 from live_probe import budget
 from live_probe.buffers import RunnerBuffers, SamplerBuffers
 from live_probe.decoder import Decoder, torch_dtype
+from live_probe.device import snapshot_of
 from live_probe.eras import era_of
 from live_probe.graphs import GraphCapturer, capture_groups
-from live_probe.measurement import INTERRUPTED, Failure, Measurement, NotMeasured, Snapshot
+from live_probe.measurement import INTERRUPTED, ONLY_RANK, Failure, Measurement, NotMeasured, Snapshot
 from live_probe.samplers import TritonBuffers, dummy_sampler
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class StartUpResult(NamedTuple):
 
 
 class StartUp:
-    """One start-up on one rank. `watchers` hear of every snapshot and figure as it is taken.
+    """One start-up. `watchers` hear of every snapshot and figure as it is taken.
 
     A start that dies gives all it measured before, and the step with what was free when it died.
     """
@@ -69,15 +70,12 @@ class StartUp:
         shape: DecoderShape,
         launch: LaunchSettings,
         watchers: Watchers = UNWATCHED,
-        *,
-        rank: str = "rank 0",
     ) -> None:
         self._device = device
         self._shape = shape
         self._launch = launch
         self._era = era_of(launch.version)
         self._watchers = watchers
-        self._rank = rank
         self._started = time.monotonic()
         self._step = "init_device"
         self._snapshots: list[Snapshot] = []
@@ -314,12 +312,7 @@ class StartUp:
 
     def _snapshot(self, step: str, when: When) -> Snapshot:
         self._device.synchronize()
-        free, total = self._device.memory()
-        stats = self._device.stats()
-        seconds = time.monotonic() - self._started
-        snapshot = Snapshot(
-            step, when, self._rank, free, total, stats.allocated, stats.reserved, stats.allocated_peak, seconds
-        )
+        snapshot = snapshot_of(self._device, step, when, ONLY_RANK, time.monotonic() - self._started)
         self._snapshots.append(snapshot)
         self._watchers.on_snapshot(snapshot)
         return snapshot

@@ -48,5 +48,10 @@ def others_hold(device: Device, processes: tuple[DeviceProcess, ...] | Unread) -
         sizes = [process.used for process in processes if process.pid != os.getpid()]
         if not any(isinstance(size, Unread) for size in sizes):
             return sum(size for size in sizes if not isinstance(size, Unread))
-    memory = device.memory()
-    return memory.total - memory.free - device.stats().reserved
+    return in_use_outside_torch(device)
+
+
+def in_use_outside_torch(device: Device) -> int:
+    """Give the bytes in use on the card that this process' allocator does not hold, whoever has them."""
+    free, total = device.memory()
+    return total - free - device.stats().reserved

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from live_probe.measurement import Failure, Measurement, Snapshot
+from live_probe.device import snapshot_of
+from live_probe.measurement import Failure, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from live_probe.device import AllocatorStats, MemoryInfo
+    from live_probe.device import MemoryReader
     from live_probe.journal import Entry, Journal
     from live_probe.measurement import When
 
@@ -22,16 +23,6 @@ RETURNED = {
     "determine_available_memory": "kv_pool_memory",
 }
 """Steps whose result is a quantity in bytes that no attribute keeps."""
-
-
-class MemoryReader(Protocol):
-    """The part of a device that a snapshot needs."""
-
-    def memory(self) -> MemoryInfo:
-        """Read what is free."""
-
-    def stats(self) -> AllocatorStats:
-        """Read the allocator's counters."""
 
 
 class StepRecorder:
@@ -65,16 +56,8 @@ class StepRecorder:
 
     def _snapshot(self, step: str, when: When) -> None:
         reader = self._find_reader()
-        if reader is None:
-            return
-        free, total = reader.memory()
-        stats = reader.stats()
-        seconds = time.monotonic() - self._started
-        self._journal.write(
-            Snapshot(
-                step, when, self._rank, free, total, stats.allocated, stats.reserved, stats.allocated_peak, seconds
-            )
-        )
+        if reader is not None:
+            self._journal.write(snapshot_of(reader, step, when, self._rank, time.monotonic() - self._started))
 
     def _note_result(self, step: str, result: object) -> None:
         name = RETURNED.get(step)

@@ -21,7 +21,7 @@ from live_probe.worker_reading import WorkerReading, read_worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from live_probe.step_recorder import MemoryReader
+    from live_probe.device import MemoryReader
 
 WORKER_STEPS = (
     "init_device",

@@ -129,7 +129,7 @@ class Clusters:
             self._add(raw, hit=False)
         self._due = max(0, due - count)
         self.lines += count
-        self._context = (self._context + edge)[-self._before :] if self._before else []
+        self._remember(edge)
 
     def _hit(self, raw: _Raw) -> None:
         context = [c for c in self._context if not self._run or c.number > self._run[-1].number]
@@ -141,7 +141,10 @@ class Clusters:
         self._add(raw, hit=True)
         self._due = self._after
         self.lines += 1
-        self._context = [*self._context, raw][-self._before :] if self._before else []
+        self._remember([raw])
+
+    def _remember(self, lines: list[_Raw]) -> None:
+        self._context = (self._context + lines)[-self._before :] if self._before else []
 
     def _add(self, raw: _Raw, *, hit: bool) -> None:
         if len(self._run) >= MAX_CLUSTER_LINES or self._run_bytes >= MAX_CLUSTER_BYTES:
@@ -177,9 +180,6 @@ class _Search:
             if words
             else None
         )
-        self._build()
-
-    def _build(self) -> None:
         self._find = _finder(self._marks)
 
     def any(self, data: bytes) -> bool:
@@ -217,13 +217,13 @@ class _Search:
             return False
         del self._left[mark]
         self._marks.remove(mark)
-        self._build()
+        self._find = _finder(self._marks)
         return True
 
 
 def _finder(marks: list[bytes]) -> Callable[[bytes], list[tuple[int, int, int]]]:
-    # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play, which
-    # is five times as fast while the marks are few.
+    # Leftmost semantics, though any would do for finding lines: only they bring the library's SIMD search into play, the
+    # faster one while the marks are few.
     return BytesAhoCorasick(
         marks, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA
     ).find_matches_as_indexes

@@ -54,6 +54,14 @@ class Envelope(NamedTuple):
         """Give what tells machines apart; Ray's address alone where it stands, since Ray forwards from elsewhere."""
         return self.ip or "/".join(self.hosts) or None
 
+    def inside(self, host: str | None) -> Envelope:
+        """Add a machine or container that the wrapper just peeled off named, if it did."""
+        return self._replace(hosts=(*self.hosts, host)) if host else self
+
+    def of_anyone(self) -> Envelope:
+        """Forget the process, for text that shares the line with what it printed."""
+        return self._replace(name=None, pid=None)
+
 
 NOTHING = Envelope()
 
@@ -71,20 +79,9 @@ _STAMP = (
 )
 _ESCAPE = r"(?:\x1b|\x9b|\ufffd|\u241b|\^\[|\\x1[bB]|\\u001[bB]|\\033|\\e|#033)"
 _TEXT_KEYS = (
-    "message",
-    "msg",
-    "log",
-    "line",
-    "text",
-    "MESSAGE",
-    "textPayload",
-    "@message",
-    "short_message",
-    "_raw",
-    "event",
-    "body",
-    "stringValue",
-)
+    "message", "msg", "log", "line", "text", "MESSAGE", "textPayload", "@message", "short_message", "_raw", "event",
+    "body", "stringValue",
+)  # fmt: skip
 _INNER_KEYS = ("jsonPayload", "result", "_source", "fields", "attributes", "data")
 _PLACE_KEYS = ("kubernetes", "resource", "labels", "stream")
 _HOST_KEYS = ("pod", "pod_name", "container_name", "container", "_HOSTNAME", "hostname", "host", "instance")
@@ -184,7 +181,7 @@ def stretches(peeled: Segment) -> Iterator[Segment]:
         if own:
             yield Segment(other, envelope)
         else:
-            yield from stretches(peel(other, envelope._replace(name=None, pid=None)))
+            yield from stretches(peel(other, envelope.of_anyone()))
 
 
 def _layer(body: str, envelope: Envelope) -> Segment | None:
@@ -228,21 +225,16 @@ def _by_words(body: str) -> tuple[str, ...]:
 def _with(envelope: Envelope, name: str, said: Mapping[str, str | None]) -> Envelope:
     if name == "process":
         return _spoken(envelope, said["name"], int(said["pid"] or 0), said["ip"])
-    host, stamp, stream = said.get("host"), said.get("stamp"), said.get("stream")
-    return envelope._replace(
-        hosts=(*envelope.hosts, host) if host else envelope.hosts,
-        time=stamp or envelope.time,
-        stream=stream,
-        partial=said.get("tag") == "P",
+    return envelope.inside(said.get("host"))._replace(
+        time=said.get("stamp") or envelope.time, stream=said.get("stream"), partial=said.get("tag") == "P"
     )
 
 
 def _spoken(envelope: Envelope, name: str | None, pid: int, ip: str | None) -> Envelope:
     """Take the innermost process for the speaker; an actor around an engine tells it from another actor's engine."""
-    hosts = envelope.hosts
     if name and envelope.name and not envelope.name.startswith(FORWARDING):
-        hosts = (*hosts, f"{envelope.name} pid={envelope.pid}")
-    return envelope._replace(name=name, pid=pid, ip=ip or envelope.ip, hosts=hosts)
+        envelope = envelope.inside(f"{envelope.name} pid={envelope.pid}")
+    return envelope._replace(name=name, pid=pid, ip=ip or envelope.ip)
 
 
 def _record_layer(body: str, envelope: Envelope) -> Segment | None:
@@ -270,15 +262,13 @@ def _of_record(record: Mapping[str, object], envelope: Envelope) -> Segment | No
     if own:
         name = _first(record, ("vllm_process_name", "processName")) or envelope.name
         envelope = envelope._replace(name=name, pid=pid if isinstance(pid, int) else envelope.pid)
-    host = _host_of(record)
     tag = _first(record, ("logtag",))
     split = key == "log" and isinstance(record.get("stream"), str)
     piece = tag == "P" or (tag is None and not text.endswith("\n") and len(text.encode()) >= DOCKER_PIECE)
     text = text.removesuffix("\n").removesuffix("\r")
     return Segment(
         plain(text) if own else text,
-        envelope._replace(
-            hosts=(*envelope.hosts, host) if host else envelope.hosts,
+        envelope.inside(_host_of(record))._replace(
             time=time or envelope.time,
             stream=str(record["stream"]) if split else None,
             partial=split and piece,
@@ -327,7 +317,7 @@ def _label_layer(body: str, envelope: Envelope) -> Segment | None:
     if not match:
         return None
     host = _host_of(dict(pattern("label").findall(match.group())))
-    return Segment(body[match.end() :], envelope._replace(hosts=(*envelope.hosts, host) if host else envelope.hosts))
+    return Segment(body[match.end() :], envelope.inside(host))
 
 
 def _field_layer(body: str, envelope: Envelope) -> Segment | None:

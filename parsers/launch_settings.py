@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from parsers.template import whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from parsers.rule import Statement
     from parsers.startups import StartUpLog
 
 Value = str | int | float | bool
@@ -47,23 +50,15 @@ class Settings(NamedTuple):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-ENGINE_KEYS = {
-    "model": "model",
-    "dtype": "dtype",
-    "max_seq_len": "max_model_len",
-    "load_format": "load_format",
-    "tensor_parallel_size": "tensor_parallel_size",
-    "pipeline_parallel_size": "pipeline_parallel_size",
-    "data_parallel_size": "data_parallel_size",
-    "decode_context_parallel_size": "decode_context_parallel_size",
-    "quantization": "quantization",
-    "enforce_eager": "enforce_eager",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "device_config": "device",
-    "speculative_config": "speculative_config",
-    "enable_prefix_caching": "enable_prefix_caching",
-}
-"""Keys of the configuration line (str(VllmConfig) upstream) and what they are called here."""
+ENGINE_KEYS = (
+    "model", "dtype", "max_seq_len", "load_format", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "decode_context_parallel_size", "quantization", "enforce_eager", "kv_cache_dtype",
+    "device_config", "speculative_config", "enable_prefix_caching",
+)  # fmt: skip
+"""Keys of the configuration line (str(VllmConfig) upstream) that decide memory."""
+
+CALLED_HERE = {"max_seq_len": "max_model_len", "device_config": "device"}
+"""Keys that go by another name here: the argument's."""
 
 ARGUMENT_KEYS = (
     "model", "dtype", "max_model_len", "load_format", "tensor_parallel_size", "pipeline_parallel_size",
@@ -107,22 +102,20 @@ def _find(text: str, name: str, style: str) -> str | None:
     return match["value"] if match else None
 
 
+def _settings(statement: Statement, hole: str, style: str, keys: Iterable[str]) -> dict[str, Setting]:
+    text = statement.text(hole) or ""
+    found = {CALLED_HERE.get(key, key): _find(text, key, style) for key in keys}
+    return {name: Setting(_value(value), statement.lines) for name, value in found.items() if value is not None}
+
+
 def read(startup: StartUpLog) -> Settings:
     """Collect the settings of one start-up; the engine's own configuration line outranks the arguments."""
     values: dict[str, Setting] = {}
     for statement in startup.of("arguments", "changed_arguments"):
         style = "dict" if statement.kind == "changed_arguments" else "pairs"
-        text = statement.text("arguments") or ""
-        for name in ARGUMENT_KEYS:
-            found = _find(text, name, style)
-            if found is not None:
-                values[name] = Setting(_value(found), statement.lines)
+        values |= _settings(statement, "arguments", style, ARGUMENT_KEYS)
     for statement in startup.of("engine_config", "engine_config_v0", "engine_config_v1"):
-        text = statement.text("config") or ""
-        for key, name in ENGINE_KEYS.items():
-            found = _find(text, key, "pairs")
-            if found is not None:
-                values[name] = Setting(_value(found), statement.lines)
+        values |= _settings(statement, "config", "pairs", ENGINE_KEYS)
     for kind in ("max_model_len", "max_num_batched_tokens", "max_num_seqs_default"):
         for statement in startup.of(kind)[:1]:  # a second one is a drafter's
             for printed in statement.fields:

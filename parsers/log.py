@@ -9,7 +9,7 @@ from parsers.marks import FOREIGN, MEMORY, fading, fragments, words
 from parsers.matching import statements
 from parsers.prefix import records
 from parsers.source import open_source
-from parsers.startups import split
+from parsers.splitting import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,11 +20,11 @@ FRAGMENTS = (
 """Every rule's sample holds one of these (a test says which does not: add a fragment of its words).
 
 Four letters are enough where they begin unlike common words: the search compares the first three bytes of all at once, and
-each that turns up often costs a look. This set reads a gigabyte in a second; twice as many take three times as long.
+each that turns up often costs a look. The search slows down faster than the set grows (benchmarks/streaming.py measures).
 """
 
 ERRORS = ("Error: ", "Exception: ")
-"""Every exception's last line holds one of these."""
+"""Every exception's last line holds one of these; a sentence may stand behind it."""
 
 MEMORY = ("GiB", " MiB", "KV cache ", "out of memory")
 """Words of lines worth listing where no rule took them, so that new wordings show."""

@@ -6,6 +6,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from parsers.marks import ERRORS
 from parsers.rule import Rule, Statement
 from parsers.rules import RULES
 from parsers.template import Printed, read, segments
@@ -20,20 +21,16 @@ ERROR = Rule(
     "{error_class:word}: {message:rest}",
     ("0.2.7", "0.33.0"),
     "ValueError: the tokenizer cannot be loaded",
-    ("Error: ", "Exception: "),
 )
 """The last line of any traceback; it stands apart from RULES because its first words are not fixed."""
 
-_ERROR_LINE = r"(?P<error_class>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?:: (?P<message>.*))?$"
+_ERROR_LINE = r"(?P<error_class>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))(?:: (?P<message>.*))?$"
 
 MAX_ERROR = 4096
 """Characters of an error's line that are read."""
 
 MAX_JOINED = 40
 """Physical lines that one sentence may be broken into: the usage line has 500 characters, a terminal 20 columns."""
-
-ERROR_WORDS = ("Error: ", "Exception: ")
-"""A sentence may stand behind the class of the exception that carries it."""
 
 
 class _Match(NamedTuple):
@@ -56,7 +53,7 @@ def _by_first_letters() -> dict[str, tuple[Rule, ...]]:
 def _starts(text: str) -> list[int]:
     """Give the places where a sentence may begin: the start, and behind each exception's class."""
     places = [len(text) - len(text.lstrip())]
-    for word in ERROR_WORDS:
+    for word in ERRORS:
         at = text.find(word)
         while at >= 0:
             places.append(at + len(word))

@@ -32,6 +32,7 @@ _TIME = r"(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
 _YEAR_TIME = r"\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d{1,6})?"
 _WHERE = r"(?P<file>[^\s\[\]:()]{1,160}):\d{1,6}\]"
 _ADDRESS = r"(?:, ip=[^()\s,]{1,60})?"
+_PROCESS = rf"\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\)"
 _KNOWN = r"(?:VllmWorker|Worker|RayWorker|EngineCore|APIServer|ApiServer|MainProcess)"
 
 PATTERNS = {
@@ -39,8 +40,8 @@ PATTERNS = {
     "line": r"(?:\((?P<name>[^()]{1,80}) pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[^()\s,]{1,60}))?\) )?"
     rf"{_LEVEL} {_TIME} \[?{_WHERE}(?: (?P<text>.*))?",
     "prefix": rf"{_LEVEL} {{1,9}}{_TIME} {{1,9}}\[?{_WHERE}(?: |$)",
-    "processes": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ?){{1,4}}",
-    "broken": rf"(?:\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\) ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
+    "processes": rf"(?:{_PROCESS} ?){{1,4}}",
+    "broken": rf"(?:{_PROCESS} ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
     "end": r"\.py:\d{1,6}\] ?$",
     # Two processes raced for the line; or a notebook dropped the newline before a bar of tqdm's.
     "glued": rf"(?<=\S)\({_KNOWN}[^()]{{0,60}} pid=\d{{1,10}}{_ADDRESS}\) ",
@@ -110,58 +111,36 @@ class _Prefix(NamedTuple):
 
 
 class _Reader:
-    """What must be remembered from line to line: pieces that wait for their rest, and the tag that lines carry."""
+    """What must be remembered from line to line: what waits for its rest, and the tag that lines carry."""
 
     def __init__(self) -> None:
         self.joined = False
         self._waiting: dict[tuple[object, ...], _Piece] = {}
         self._broken: PhysicalLine | None = None
-        self._bare: PhysicalLine | None = None
         self._tag = ""
 
     def read(self, line: PhysicalLine) -> Iterator[Record]:
-        bare, self._bare = self._bare, None
-        if bare and _goes_on(bare.text, line.text):
-            line = line._replace(text=bare.text.rstrip("\r") + line.text)
-        elif bare:
-            yield from self._read(bare)
-        if _ends_bare(line.text) and not self._broken:
-            self._bare = line
-            return
-        yield from self._read(line)
-
-    def _read(self, line: PhysicalLine) -> Iterator[Record]:
         text = line.text.rstrip("\r")
-        if self._broken:
-            joined = self._broken.text + text
-            match = pattern("broken").match(joined, partial=True)
-            if match and match.partial:
-                self._broken = line._replace(text=joined)
-                return
-            if match:
-                text = joined
-            else:
-                yield from self._unplain(self._broken.number, self._broken.text)
-            self._broken = None
+        broken, self._broken = self._broken, None
+        if broken and _goes_on(broken.text, text):
+            text = broken.text + text
+        elif broken:
+            yield from self._unplain(broken.number, broken.text)
         match = pattern("line").fullmatch(text)
-        if match and match["text"] is not None:
+        if match and match["text"]:
             name, pid, ip, level, time, file, message = match.groups()
             if not _is_doubtful(message):
                 self._tag = ""
                 speaker = Speaker(name, int(pid), ip) if pid else NOBODY
                 yield Record(line.number, message, True, level, time, file, speaker)
                 return
-        elif text[:1] in "(DIWEC" and len(text) >= MIN_BROKEN:
-            match = pattern("broken").match(text, partial=True)
-            if match and match.partial:
-                self._broken = line._replace(text=text)
-                return
+        elif _ends_in_prefix(text):
+            self._broken = line._replace(text=text)
+            return
         yield from self._unplain(line.number, text)
 
     def rest(self) -> Iterator[Record]:
         """Give what still waits for a rest that lies outside these lines."""
-        if self._bare:
-            yield from self._read(self._bare)
         if self._broken:
             yield from self._unplain(self._broken.number, self._broken.text)
         for piece in self._waiting.values():
@@ -207,10 +186,10 @@ class _Reader:
             last = i + 1 == len(found)
             message = text[prefix.end :] if last else _less_processes(text[prefix.end : found[i + 1].start])
             first, *others = _unglued(_uncaged(message, lead))
-            speaking = _after(before, envelope if i == 0 else _anyone(envelope))
+            speaking = _after(before, envelope if i == 0 else envelope.of_anyone())
             yield Record(number, first, True, prefix.level, prefix.time, prefix.file, _speaker(speaking))
             for other in others:
-                yield from self._unprefixed(number, *peel(other, _anyone(envelope)))
+                yield from self._unprefixed(number, *peel(other, envelope.of_anyone()))
 
     def _lead(self, number: int, lead: str, envelope: Envelope) -> Iterator[Record]:
         """Tell a tag before a prefix from text that ran into it."""
@@ -231,22 +210,27 @@ class _Reader:
         if record.text.strip() or record.prefixed:
             yield record
         for other in others:
-            yield from self._unprefixed(number, *peel(other, _anyone(envelope)))
+            yield from self._unprefixed(number, *peel(other, envelope.of_anyone()))
 
 
-def _ends_bare(text: str) -> bool:
-    """Whether a line ends with a prefix: its message may stand on the next. Plain ones are no case before the space."""
-    end = text[-12:].rstrip("\r")
-    if end[-1:] not in {"]", " "} or (end[-1:] == "]" and text[:1] in "(DIWEC"):
+def _ends_in_prefix(text: str) -> bool:
+    """Whether a line ends inside a prefix or right behind it: the rest may stand on the next line."""
+    if pattern("end").search(text[-12:]):
+        return True
+    if len(text) < MIN_BROKEN or text[0] not in "(DIWEC":
         return False
-    return bool(pattern("end").search(end))
+    match = pattern("broken").match(text, partial=True)
+    return bool(match and match.partial)
 
 
-def _goes_on(bare: str, text: str) -> bool:
-    """Whether a terminal broke the line at a prefix's end, before or behind the space."""
-    if not bare.rstrip("\r").endswith(" "):
-        return text[:1] == " " and bool(text[1:2].strip())
-    return bool(text[:1].strip()) and not pattern("prefix").search(text[:MAX_TOKEN])
+def _goes_on(broken: str, text: str) -> bool:
+    """Whether a terminal broke one line in two here: inside the prefix, before the space at its end, or behind it."""
+    if not pattern("end").search(broken[-12:]):
+        return bool(pattern("broken").match(broken + text, partial=True))
+    if broken.endswith("]"):
+        return text.startswith(" ")
+    begins_anew = pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text)
+    return bool(text[:1].strip()) and not begins_anew
 
 
 def _is_doubtful(m: str) -> bool:
@@ -294,10 +278,6 @@ def _after(before: str, envelope: Envelope) -> Envelope:
     """Give the envelope of what follows `before`: a process prefix at its end says who speaks."""
     processes = _processes(before)
     return peel(processes, envelope).envelope if processes else envelope
-
-
-def _anyone(envelope: Envelope) -> Envelope:
-    return envelope._replace(name=None, pid=None)
 
 
 def _speaker(envelope: Envelope) -> Speaker:

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.startups import (
+    ONCE_PER_RANK,
     RANK_KINDS,
     WORKER_TOKENS_KINDS,
     EngineLog,
-    Process,
     RankLog,
     identity,
-    process_of,
 )
 from parsers.template import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from parsers.record import Speaker
     from parsers.rule import Statement
 
-
-SAID_ONCE = frozenset(
-    ("available", "external_exceeds", "free_below_requested", "free_grew", "initial_free", "requested", "snapshot")
-)
-"""What one worker says once in a launch; in other words it was another's."""
+SAID_ONCE = ONCE_PER_RANK | {"external_exceeds", "free_below_requested", "free_grew"}
+"""What one worker says once in a launch or a start that fails; in other words it was another's."""
 
 NAMELESS = "some rank"
 """What stands for the name of a rank whose line does not say who printed it."""
 
+DRAFTER = "drafter"
+"""What stands for the name of a drafter's weights, which share a process with their target's."""
+
 COUNTS = frozenset(("kv_cache_tokens", "max_concurrency", "num_blocks"))
+
+
+class _Process(NamedTuple):
+    """One process of one host; without a pid, everything that printed no process name."""
+
+    host: str | None
+    pid: int | None
+    name: str | None = None
 
 
 class _Worker:
     """What is learnt of one process, line by line."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: _Process) -> None:
         self.process = process
         self.name: str | None = None
         self.dp: int | None = None
@@ -63,12 +71,18 @@ class _Worker:
             self.statements.append(statement)
 
 
+def _process_of(speaker: Speaker) -> _Process:
+    """Give the process behind a speaker; the name counts only where no pid was printed."""
+    if speaker.pid is not None:
+        return _Process(speaker.host, speaker.pid)
+    return _Process(speaker.host, None, speaker.name)
+
+
 def _workers(statements: Iterable[Statement]) -> list[_Worker]:
-    workers: dict[Process, _Worker] = {}
+    workers: dict[_Process, _Worker] = {}
     for statement in statements:
-        speaker = statement.record.speaker
-        worker = workers.setdefault(process_of(speaker), _Worker(process_of(speaker)))
-        worker.learn(statement)
+        process = _process_of(statement.record.speaker)
+        workers.setdefault(process, _Worker(process)).learn(statement)
     return [w for w in workers.values() if w.statements]
 
 
@@ -100,8 +114,7 @@ def _apart(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
 
 def _engine_numbers(statements: Iterable[Statement]) -> list[int]:
     """Give the number of every engine that spoke or was spoken of; one engine, 0, where nothing tells."""
-    numbers = {identity(s.record.speaker.name).dp for s in statements} - {None}
-    return sorted(n for n in numbers if n is not None) or [0]
+    return sorted({n for s in statements if (n := identity(s.record.speaker.name).dp) is not None}) or [0]
 
 
 def _drafter(statements: list[Statement]) -> tuple[list[Statement], list[Statement]]:
@@ -121,7 +134,7 @@ def _rank_logs(worker: _Worker, index: int, dp: int | None) -> list[RankLog]:
     log = RankLog(name, dp, worker.pp, worker.tp, process.host, process.pid, tuple(own))
     if not drafter:
         return [log]
-    return [log, RankLog("drafter", dp, worker.pp, worker.tp, process.host, process.pid, tuple(drafter))]
+    return [log, RankLog(DRAFTER, dp, worker.pp, worker.tp, process.host, process.pid, tuple(drafter))]
 
 
 def _is_engine_wide(statement: Statement, dp: int, *, alone: bool) -> bool:
@@ -151,18 +164,18 @@ def _by_order(ranks: list[RankLog], statements: tuple[Statement, ...]) -> list[R
     dp = ranks[0].dp if ranks else 0
     if not complete:
         return ranks + [_nameless(i, dp, (s,)) for i, s in enumerate(counts)]
-    placed = {_position(r, ranks): r for r in ranks if r.name != "drafter"}
+    placed = {_position(r, ranks): r for r in ranks if r.name != DRAFTER}
     result = []
     for i, group in enumerate(groups):
         base = placed.pop(i, None) or RankLog(f"rank {i}", dp, None, None, None, None, ())
         result.append(base._replace(statements=(*base.statements, *group)))
-    return result + [r for r in ranks if r.name == "drafter" or _position(r, ranks) in placed]
+    return result + [r for r in ranks if r.name == DRAFTER or _position(r, ranks) in placed]
 
 
 def _worlds(ranks: list[RankLog], statements: tuple[Statement, ...]) -> set[int]:
     """Give how many workers there are, by the lines that say so, else by those that spoke."""
     told = {n for s in statements if s.kind in {"rank", "world"} and (n := whole_number(s.text("world_size")))}
-    return told or {len([r for r in ranks if r.name != "drafter"])}
+    return told or {len([r for r in ranks if r.name != DRAFTER])}
 
 
 def _nameless(number: int, dp: int | None, statements: tuple[Statement, ...]) -> RankLog:
@@ -172,8 +185,10 @@ def _nameless(number: int, dp: int | None, statements: tuple[Statement, ...]) ->
 def _position(rank: RankLog, ranks: list[RankLog]) -> int | None:
     """Give a rank's place in rank order, pipeline stages outermost; None where its name does not tell."""
     number = identity(rank.name).rank
-    if number is not None or (rank.pp is None and rank.tp is None):
-        return number if number is not None else (0 if len(ranks) == 1 else None)
+    if number is not None:
+        return number
+    if rank.pp is None and rank.tp is None:
+        return 0 if len(ranks) == 1 else None
     width = 1 + max((r.tp or 0) for r in ranks)
     return (rank.pp or 0) * width + (rank.tp or 0)
 
@@ -183,18 +198,14 @@ def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
     numbers = _engine_numbers(statements)
     workers = _workers(statements)
     named = any(identity(s.record.speaker.name).role == "engine" for s in statements)
+    unknown = [w for w in workers if _is_anyone(w, named_engine=named)]
     result = []
     for dp in numbers:
-        own = [w for w in workers if (w.dp if w.dp is not None else numbers[0]) == dp]
-        own = [w for w in own if not _is_anyone(w, named_engine=named)]
+        own = [w for w in workers if w not in unknown and (w.dp if w.dp is not None else numbers[0]) == dp]
         own.sort(key=lambda w: (w.pp or 0, w.tp or 0, w.rank or 0))
         ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, w.dp if len(numbers) > 1 else dp)]
-        ranks += [
-            _nameless(i, None, group)
-            for w in workers
-            if dp == numbers[0] and _is_anyone(w, named_engine=named)
-            for i, group in enumerate(_apart(w.statements))
-        ]
+        if dp == numbers[0]:
+            ranks += [_nameless(i, None, g) for w in unknown for i, g in enumerate(_apart(w.statements))]
         wide = tuple(s for s in statements if _is_engine_wide(s, dp, alone=len(numbers) == 1))
         result.append(EngineLog(dp, tuple(_by_order(ranks, wide)), wide))
     return tuple(result)

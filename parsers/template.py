@@ -95,7 +95,7 @@ def segments(template: str) -> tuple[Segment, ...]:
             break
         hole, _, rest = tail.partition("}")
         name, _, form = hole.partition(":")
-        parts.append(Segment(literal, name, form or "text"))
+        parts.append(Segment(literal, name, form))
     return tuple(parts)
 
 
@@ -156,7 +156,5 @@ def _free(parts: tuple[Segment, ...], i: int, text: str, at: int) -> Reading | N
         if reading:
             return reading
         place = text.find(words, place + 1)
-    if limit == len(text):
-        return BEGUN
-    begun = _then(parts, i, text, at, limit) if form == "word" else None
-    return begun if begun and not begun.complete else None
+    ends_inside = any(words.startswith(text[k:]) for k in range(max(at + 1, len(text) - len(words)), limit + 1))
+    return BEGUN if limit == len(text) or ends_inside else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from parsers.startups import StartUpLog
@@ -26,8 +26,33 @@ UNIFORM = frozenset(
 )  # fmt: skip
 """Architectures whose layers all cache alike, read off vllm/model_executor/models: one group, whatever their size."""
 
+
 SIGNS_OF_MORE = ("attention_block_size", "mamba_padding", "padding_layers")
 """Lines that only models with unlike layers print."""
+
+
+WINDOWED = frozenset(
+    (
+        "LlavaForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM",
+        "Starcoder2ForCausalLM",
+    )
+)  # fmt: skip
+"""Those of them whose config may put every layer behind one sliding window (cache_config.sliding_window in
+vllm/model_executor/layers/attention). Qwen's may too, where `use_sliding_window` switches its window on: it is off unless set."""
+
+
+class CacheGroups(NamedTuple):
+    """What a log alone tells of a model's cache groups."""
+
+    number: int | None
+    """None where the log leaves it open."""
+    whole_length: bool
+    """Whether a request surely takes blocks for its whole length, were it one group: not so behind a window."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a request takes as many blocks as its length fills."""
+        return self.number == 1 and self.whole_length
 
 
 def cache_groups(
@@ -38,12 +63,19 @@ def cache_groups(
     concurrency: Interval,
     length: Interval,
     size: Interval,
-) -> int | None:
-    """Give the number of cache groups, None where the log leaves it open.
+) -> CacheGroups:
+    """Read the cache groups off a log.
 
     One group is taken where the log shows it: no sign of unlike layers, and either the architecture is known to be uniform,
     or (0.9.1-0.20.0) tokens and concurrency, which count groups differently, agree.
     """
+    agree = era.tokens == "groups" and _agree(tokens, concurrency, length, size)
+    architectures = {s.text("architecture") for s in log.of("architecture")}
+    merged = any(s.kind == "hybrid_manager_disabled" for s in log.statements)  # into layers that attend to everything
+    return CacheGroups(_count(log, era, agree=agree), merged or agree or not architectures & WINDOWED)
+
+
+def _count(log: StartUpLog, era: Era, *, agree: bool) -> int | None:
     groups = [s for s in log.statements if s.kind == "cache_groups"]
     if groups:
         return len((groups[0].text("group_block_sizes") or "").split(","))
@@ -51,9 +83,7 @@ def cache_groups(
         return 1
     if any(s.kind in SIGNS_OF_MORE for s in log.statements):
         return None
-    if era.tokens in {"none", "blocks"} or era.engine == "V0":
-        return 1
-    if era.tokens == "groups" and _agree(tokens, concurrency, length, size):
+    if era.tokens in {"none", "blocks"} or era.engine == "V0" or agree:
         return 1
     drafts = any("speculative_config=SpeculativeConfig(" in (s.text("config") or "") for s in log.statements)
     if drafts:
@@ -70,6 +100,8 @@ def _agree(tokens: Interval, concurrency: Interval, length: Interval, size: Inte
     if not (tokens.is_point and length.is_point and size.is_point) or concurrency.low is None or not concurrency.high:
         return False
     per_request = -(-int(length.low or 1) // int(size.low or 1))
+    if per_request < 1:
+        return False  # a damaged line
     one_group = int(tokens.low or 0) / int(size.low or 1) / per_request
     resolved = (concurrency.high - concurrency.low) / concurrency.high < 1 / (2 * per_request)
     return resolved and concurrency.low <= one_group <= concurrency.high

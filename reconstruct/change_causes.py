@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconstruct.eras import describe
+from reconstruct.eras import BUDGET_WORDS, TOKEN_WORDS, describe
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import index
 from reconstruct.whatif_setup import today
@@ -20,7 +20,6 @@ SETTING, DEFAULT, RELEASE, CARD, OTHERS, GREW, MODEL, ROUNDING, SAME, UNTOLD = (
 card or driver, other processes, a measured figure that moved, another model or dtype, block rounding, nothing, not told."""
 NOISE = 16 << 20
 """Bytes by which measured terms of equal starts differ: drivers hand memory out in steps of 2 MiB."""
-WORDS = {"none": "none", "float": "floor(T x u)", "ceil": "ceil(T x u)"}
 SAMPLERS = ("0.17.0", "0.22.0", "0.27.0", "0.29.0", "0.33.0")
 """Releases from which the profiled peak is made of something else."""
 
@@ -140,7 +139,7 @@ def _budget(pair: Pair) -> list[Cause]:
         found.append(Cause(OTHERS, "weights held by another process are taken from the budget (0.32+)"))
     rounding = pair.behaviour("budget")
     if rounding and "none" not in rounding:
-        first, second = (WORDS[str(r)] for r in rounding)
+        first, second = (BUDGET_WORDS[str(r)] for r in rounding)
         found.append(Cause(RELEASE, f"the budget is {second} instead of {first}: a byte at most"))
     return found
 
@@ -269,17 +268,11 @@ def _override(pair: Pair) -> list[Cause]:
     return [pair.differs("num_gpu_blocks_override") or Cause(SETTING, "num_gpu_blocks_override")]
 
 
-_TOKEN_WORDS = {
-    "none": "no token count is printed", "blocks": "blocks x block size", "groups": "blocks // groups x block size",
-    "requests": "int(concurrency x max_model_len)",
-}  # fmt: skip
-
-
 def _formula(pair: Pair) -> list[Cause]:
     formula = pair.behaviour("tokens")
     found = []
     if formula:
-        first, second = (_TOKEN_WORDS[str(f)] for f in formula)
+        first, second = (TOKEN_WORDS[str(f)] for f in formula)
         found.append(
             Cause(RELEASE, f"the printed number is {second} instead of {first}; the pool need not have changed")
         )

@@ -43,11 +43,12 @@ class FloorDivision(NamedTuple):
         return (self.quotient, self.pool, self.divisor)
 
     def contract(self, box: Mapping[Term, Interval]) -> Iterator[Narrowing]:
-        """Use `count * divisor <= pool < (count + 1) * divisor`; a pool below 0 has no blocks, and no equation."""
+        """Use `count * divisor <= pool < (count + 1) * divisor`; a pool below 0 holds no block, and counts no further."""
         count, divisor = _natural(box.get(self.quotient, ANYTHING)), _natural(box.get(self.divisor, ANYTHING))
         pool = box.get(self.pool, ANYTHING)
         if pool.high is not None:
             if pool.high < 0:
+                yield self.quotient, Interval(None, 0)
                 return
             if divisor.low > 1:  # 1 is no more than its sign
                 yield self.quotient, Interval(None, int(pool.high) // int(divisor.low))

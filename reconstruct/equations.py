@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.divisions import CeilDivision, FloorDivision, Multiple, Product, Quotient, TruncatedProduct
@@ -45,18 +46,20 @@ class Shape(NamedTuple):
     """Whether every worker has one."""
     whole_length: bool = True
     """Whether a request in a single cache group takes blocks for its whole length: not so in a window."""
+    merged_layers: bool = False
+    """Whether layers that are unlike by themselves may stand in one cache group: the hybrid manager is off."""
     charges_external: bool = False
     """Whether external weights may be taken from the budget (0.32+)."""
 
 
 def _budget(era: Era, shape: Shape, r: int) -> list[Relation]:
-    total, requested, free = Term("total_memory", r), Term("requested_memory", r), Term("initial_free_memory", r)
+    rank = partial(Term, rank=r)
+    total, requested, free = rank("total_memory"), rank("requested_memory"), rank("initial_free_memory")
     utilization, budget = Term("gpu_memory_utilization"), requested
     found: list[Relation] = []
     if shape.charges_external:
-        budget = Term("utilization_budget", r)
-        external = Term("external_weight_memory", r)
-        found.append(Sum("R = T x u - E", requested, (budget,), (external,)))
+        budget = rank("utilization_budget")
+        found.append(Sum("R = T x u - E", requested, (budget,), (rank("external_weight_memory"),)))
     rounded_up = era.budget == "ceil"
     found.append(
         Budget("R = ceil(T x u)" if rounded_up else "R = floor(T x u)", budget, total, utilization, rounded_up)
@@ -69,10 +72,7 @@ def _budget(era: Era, shape: Shape, r: int) -> list[Relation]:
 
 def _charges(era: Era, shape: Shape, r: int) -> list[Relation]:
     """Give M's equation and what its terms are made of. Source of each: see reconstruct.eras."""
-
-    def rank(name: str) -> Term:
-        return Term(name, r)
-
+    rank = partial(Term, rank=r)
     requested, free = rank("requested_memory"), rank("initial_free_memory")
     consumed, headroom = rank("total_consumed"), rank("transient_peak_headroom")
     applied, estimate = rank("cudagraph_memory_applied"), rank("cudagraph_memory_estimate")
@@ -106,19 +106,15 @@ def _charges(era: Era, shape: Shape, r: int) -> list[Relation]:
     return found
 
 
-def _usage(era: Era, shape: Shape, r: int) -> list[Relation]:
+def _usage(era: Era, r: int) -> list[Relation]:
     """Give what the usage line's figures are sums of."""
-
-    def rank(name: str) -> Term:
-        return Term(name, r)
-
+    rank = partial(Term, rank=r)
     peak, headroom = rank("peak_activation_memory"), rank("transient_peak_headroom")
     to_requested, to_gpu = rank("kv_cache_memory_to_requested"), rank("kv_cache_memory_to_gpu")
     spent = (
         (rank("total_consumed"),) if era.charge == "consumed" else (rank("model_memory"), rank("non_torch_increase"))
     )
     spent = (*spent, peak, rank("cudagraph_memory_actual"), rank("suggestion_buffer"))
-    del shape
     return [
         Sum("printed peak = H + G", peak, (headroom, rank("cudagraph_memory_applied")))
         if era.peak_has_estimate
@@ -133,9 +129,8 @@ def _usage(era: Era, shape: Shape, r: int) -> list[Relation]:
     ]
 
 
-def _pools(era: Era, shape: Shape) -> list[Relation]:
+def _pools(shape: Shape) -> list[Relation]:
     """Give how M becomes the planner's pool, and the pool blocks."""
-    del era
     pool, per_block = Term("kv_pool_memory"), Term("bytes_per_block")
     found: list[Relation] = []
     members = []
@@ -183,7 +178,8 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         found.append(Quotient("concurrency = num_blocks / blocks of a request", concurrency, blocks, per_request))
         if shape.cache_groups == 1 and shape.whole_length and shape.context_parallel == 1:
             found.append(CeilDivision("blocks of a request = ceil(length / block_size)", per_request, length, size))
-            if shape.stages == 1:  # else another stage's, and in 0.14-0.16 all stages', bytes are asked for
+            # several stages: another one's bytes, in 0.14-0.16 those of all, are asked for
+            if shape.stages == 1 and (era.checks_groups or not shape.merged_layers):
                 name = "needed = blocks of a request x bytes_per_block"
                 found.append(Product(name, Term("needed_kv_cache_memory"), per_request, per_block))
     checked = Term("checked_kv_cache_memory")
@@ -252,5 +248,5 @@ def equations(era: Era, shape: Shape) -> list[Relation]:
     """Give every relation that holds for an engine of this era and shape."""
     found: list[Relation] = []
     for r in shape.ranks:
-        found += _budget(era, shape, r) + _charges(era, shape, r) + _usage(era, shape, r)
-    return found + _pools(era, shape) + _capacity(era, shape) + _workers(era, shape)
+        found += _budget(era, shape, r) + _charges(era, shape, r) + _usage(era, r)
+    return found + _pools(shape) + _capacity(era, shape) + _workers(era, shape)

@@ -37,6 +37,8 @@ class Era(NamedTuple):
     """Whether tokens and concurrency are each worker's own; before 0.8.2 all workers plan with the smallest memory."""
     concurrency: str
     """`length` (tokens / max_model_len) or `requests` (blocks / blocks of one request)."""
+    checks_groups: bool
+    """Whether the one-request check counts cache groups; before, it counts layers, each as it is before any merging."""
     null_block: bool
     """Whether the one-request check holds back one block."""
     reservation: bool
@@ -61,6 +63,7 @@ _V1: dict[str, tuple[tuple[str, object], ...]] = {
     "tokens": (("0.2.0", "none"), ("0.8.0", "blocks"), ("0.9.1", "groups"), ("0.20.1", "requests")),
     "tokens_per_worker": (("0.2.0", False), ("0.8.2", True), ("0.11.1", False)),
     "concurrency": (("0.2.0", "length"), ("0.9.1", "requests")),
+    "checks_groups": (("0.2.0", False), ("0.14.0", True)),
     "null_block": (("0.2.0", False), ("0.29.0", True)),
     "reservation": (("0.2.0", False), ("0.25.0", True)),
     "override_ignored": (("0.2.0", False), ("0.9.1", True), ("0.9.2", False)),
@@ -77,6 +80,7 @@ _V0: dict[str, tuple[tuple[str, object], ...]] = {
     "tokens": (("0.2.0", "none"),),
     "tokens_per_worker": (("0.2.0", False),),
     "concurrency": (("0.2.0", "length"),),
+    "checks_groups": (("0.2.0", False),),
     "null_block": (("0.2.0", False),),
     "reservation": (("0.2.0", False),),
     "override_ignored": (("0.2.0", False),),
@@ -85,6 +89,15 @@ _V0: dict[str, tuple[tuple[str, object], ...]] = {
     "usage_level": (("0.2.0", "none"),),
     "total_level": (("0.2.0", "none"), ("0.6.4", "INFO")),
 }
+
+BUDGET_WORDS = {"none": "T x u, never formed", "float": "floor(T x u)", "ceil": "ceil(T x u)"}
+TOKEN_WORDS = {
+    "none": "no token count is printed",
+    "blocks": "blocks x block size",
+    "groups": "blocks // groups x block size",
+    "requests": "int(concurrency x max_model_len)",
+}
+"""What reports call the values of `budget` and `tokens`."""
 
 FIRST_V1, LAST_V0 = index("0.6.3"), index("0.10.2")
 """The first release that could run V1 (VLLM_USE_V1=1) and the last that could run V0."""

@@ -30,6 +30,9 @@ _RENAMED = {
 OF_ONE_ENGINE = frozenset(("auto_fit", "need", "too_long"))
 """What an engine says of its own pool, and what others quote it on."""
 
+EXPLICIT_POOL = frozenset(("cpu_explicit", "explicit_kv_memory", "startup_plan"))
+"""Lines of starts that profile nothing for the pool."""
+
 _GRAPH_SWITCH = {"graph_charged", "graph_not_charged"}
 
 
@@ -88,9 +91,14 @@ def of_engine(engine: EngineLog, era: Era, workers: int, *, alone: bool, by_work
                 yield item._replace(interval=Interval(None, item.interval.high)) if partial else item
 
 
+def is_override(statement: Statement) -> bool:
+    """Whether a line states the user's override; the graph profiler's own, over a cache of 0 blocks, is none."""
+    return statement.kind == "override" and statement.text("computed_num_blocks") != "0"
+
+
 def overrides(engine: EngineLog) -> list[Statement]:
-    """Give the lines of the user's override; the graph profiler's own, over a cache of 0 blocks, is none."""
-    return [s for s in engine.statements if s.kind == "override" and s.text("computed_num_blocks") != "0"]
+    """Give the lines of the user's override."""
+    return [s for s in engine.statements if is_override(s)]
 
 
 def of_overrides(engine: EngineLog, workers: int, era: Era) -> Iterator[Evidence]:

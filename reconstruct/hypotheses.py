@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconstruct.equations import equations
 from reconstruct.geometry import Layout
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.quantities import BY_NAME
+from reconstruct.quantities import sure_bounds
 from reconstruct.relations import Term
 from reconstruct.solver import Evidence, agreed, solve
 
@@ -91,8 +91,7 @@ def allowed_bytes(layout: Layout, base: Solution, era: Era, shape: Shape) -> tup
         ranks=(), pooled=(), stages=1, workers_tokens=(), cache_groups=layout.groups, whole_length=layout.whole_length
     )
     relations = equations(era, alone)
-    bounds = {t: BY_NAME[t.name].bound for r in relations for t in r.terms if BY_NAME[t.name].bound != ANYTHING}
-    solution = solve(evidence, relations, bounds)
+    solution = solve(evidence, relations, sure_bounds(t for r in relations for t in r.terms))
     clash = solution.clashes[0].note.partition(": ")[0] if solution.clashes else ""
     return solution.values.get(Term("bytes_per_block"), ANYTHING), clash
 

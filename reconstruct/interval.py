@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 Number = int | float
@@ -68,12 +67,6 @@ class Interval(NamedTuple):
     def minus(self, other: Interval) -> Interval:
         """Give every difference of a value of each."""
         return self.plus(other.negated())
-
-    def rounded_inwards(self) -> Interval | None:
-        """Give the whole numbers inside, or None where there are none."""
-        low = None if self.low is None else math.ceil(self.low)
-        high = None if self.high is None else math.floor(self.high)
-        return None if low is not None and high is not None and low > high else Interval(low, high)
 
     def __str__(self) -> str:
         return f"[{'-inf' if self.low is None else self.low}, {'inf' if self.high is None else self.high}]"

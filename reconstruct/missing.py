@@ -38,12 +38,11 @@ def reason(name: str, era: Era, span: Span, shape: Shape) -> str:
     if name == "gpu_memory_utilization":
         return "no arguments line (--set gpu_memory_utilization=0.9 adds it)"
     if name == "total_memory" and era.total_level != "INFO":
-        return _level("total_memory", era, release) + " (--gpu or --total-memory adds it)"
-    return _level(name, era, release)
+        return _level(era, release) + " (--gpu or --total-memory adds it)"
+    return _level(era, release)
 
 
-def _level(name: str, era: Era, release: str) -> str:
-    del name
+def _level(era: Era, release: str) -> str:
     if era.usage_level == "DEBUG":
         return f"printed only at DEBUG by {release}"
     if era.usage_level == "INFO":

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import ANYTHING, AT_LEAST_ZERO, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconstruct.relations import Term
 
 
 class QuantityKind(NamedTuple):
@@ -72,3 +77,8 @@ AUXILIARY = (
 
 BY_NAME = {kind.name: kind for kind in RANK + ENGINE + AUXILIARY}
 REPORTED = frozenset(kind.name for kind in RANK + ENGINE)
+
+
+def sure_bounds(terms: Iterable[Term]) -> dict[Term, Interval]:
+    """Give what holds of each unknown without any evidence, where anything does."""
+    return {t: BY_NAME[t.name].bound for t in terms if BY_NAME[t.name].bound != ANYTHING}

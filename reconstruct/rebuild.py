@@ -10,14 +10,23 @@ from parsers.template import whole_number
 from reconstruct.cache_groups import cache_groups
 from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible
-from reconstruct.evidence import block_size, graph_share, of_engine, of_overrides, of_rank, of_settings, overrides
+from reconstruct.evidence import (
+    EXPLICIT_POOL,
+    block_size,
+    graph_share,
+    of_engine,
+    of_overrides,
+    of_rank,
+    of_settings,
+    overrides,
+)
 from reconstruct.geometry import Geometry, Layout, NoGeometry, evidence_of, model_lines, planner_for, without_defaults
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.joining import Joined, Solved, geometry_ledger, withdrawal
 from reconstruct.ledger import Account, Claim, Conflict, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger
 from reconstruct.missing import reason
 from reconstruct.outcome import outcome
-from reconstruct.quantities import BY_NAME, ENGINE, RANK
+from reconstruct.quantities import BY_NAME, ENGINE, RANK, sure_bounds
 from reconstruct.relations import Term
 from reconstruct.releases import index, narrow
 from reconstruct.solver import Evidence, solve
@@ -186,7 +195,7 @@ def _shape(
         kinds & {"available", "cpu_auto", "free_after", "graph_pool", "initial_free", "profile", "usage", "weights"}
     )
     refused = "free_below_requested" in kinds or "external_exceeds" in kinds
-    explicit = bool(kinds & {"cpu_explicit", "explicit_kv_memory", "startup_plan"})
+    explicit = bool(kinds & EXPLICIT_POOL)
     groups = cache_groups(
         log,
         era,
@@ -205,7 +214,7 @@ def _shape(
         charged=_charged(engine, era, settings),
         explicit_pool=explicit or settings.number("kv_cache_memory_bytes") is not None,
         overridden=bool(overrides(engine)) or settings.number("num_gpu_blocks_override") is not None,
-        cache_groups=groups,
+        cache_groups=groups.number,
         context_parallel=whole_number(told[0] if told else None)
         or settings.number("decode_context_parallel_size")
         or 1,
@@ -213,6 +222,9 @@ def _shape(
             i for i, r in enumerate(engine.ranks) if any(s.kind in {"tokens", "blocks"} for s in r.statements)
         ),
         all_workers=not any(r.name.startswith(NAMELESS) for r in engine.ranks),
+        whole_length=groups.whole_length,
+        merged_layers=bool(log.of("hybrid_manager_disabled"))
+        or settings.get("disable_hybrid_kv_cache_manager") is True,
         charges_external=_may_be_external({s.kind for s in log.statements}, span, settings),
     )
 
@@ -240,8 +252,7 @@ class _Engine(NamedTuple):
             shape = shape._replace(cache_groups=layout.groups, whole_length=layout.whole_length)
         relations = equations(era, shape)
         terms = {t for r in relations for t in r.terms} | {e.term for e in evidence}
-        bounds = {t: BY_NAME[t.name].bound for t in terms if t.name in BY_NAME and BY_NAME[t.name].bound != ANYTHING}
-        return Solved(era, span, shape, solve(evidence, relations, bounds), layout)
+        return Solved(era, span, shape, solve(evidence, relations, sure_bounds(terms)), layout)
 
 
 def _fewest_clashes(solved: Sequence[Solved]) -> list[Solved]:

@@ -25,7 +25,6 @@ class Term(NamedTuple):
     rank: Scope = None
 
 
-Box = "Mapping[Term, Interval]"
 Narrowing = tuple[Term, Interval]
 
 

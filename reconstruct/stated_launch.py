@@ -101,14 +101,18 @@ def _argument(log: StartUpLog, name: str) -> str | None:
 
 def _length(settings: Settings) -> int | None:
     """Give the length asked for; None asks for the model's own."""
-    length = settings.number("max_model_len")
+    return _possible(settings.number("max_model_len"))
+
+
+def _possible(length: int | None) -> int | None:
+    """Give a length that a request can have; 0 and -1 stand for one that is left to the engine, or for a damaged line."""
     return length if length is not None and length > 0 else None
 
 
 def _capacity_length(log: StartUpLog) -> int | None:
     said = [s.text("max_model_len") for s in log.of("tokens", "concurrency", "auto_fit")]
     lengths = {whole_number(text) for text in said if text}
-    return lengths.pop() if len(lengths) == 1 else None
+    return _possible(lengths.pop()) if len(lengths) == 1 else None
 
 
 def _cache_dtype(log: StartUpLog, settings: Settings) -> str:

@@ -86,17 +86,13 @@ def predicted_effect(
 
 
 def _stages(engine: EngineLedger) -> dict[int, RankLedger]:
-    """Give one rank for each stage: the binding one, else the one with the smallest M."""
+    """Give one rank for each stage: the binding one, else the one with the smallest M; nodes may share a rank's name."""
     found: dict[int, RankLedger] = {}
     for rank in engine.ranks:
-        if rank.name == "drafter":
-            continue
-        stage = rank.pp or 0
-        held = found.get(stage)
-        if held is None or (held.name != engine.binding_rank and _pool(rank) < _pool(held)):
-            found[stage] = rank
-        if rank.name == engine.binding_rank:
-            found[stage] = rank
+        if rank.name != "drafter":
+            stage = rank.pp or 0
+            both = (found.get(stage, rank), rank)
+            found[stage] = min(both, key=lambda one: (one.name != engine.binding_rank, _pool(one)))
     return found
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconstruct.cache_groups import cache_groups
+from reconstruct.cache_groups import CacheGroups, cache_groups
 from reconstruct.divisions import CeilDivision, Quotient
 from reconstruct.equations import Shape, equations
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.quantities import BY_NAME
+from reconstruct.quantities import sure_bounds
 from reconstruct.relations import Term
+from reconstruct.releases import index
 from reconstruct.solver import Evidence, solve
+from reconstruct.whatif_geometry import of_pool
 
 if TYPE_CHECKING:
     from reconstruct.change import TermChange
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from reconstruct.ledger import Account, StartUpLedger
     from reconstruct.whatif_geometry import Geometry
     from reconstruct.whatif_setup import Setup
+
+CHECK_SEES_OVERRIDE = index("0.20.1")
+"""The first release whose one-request check counts the blocks of num_gpu_blocks_override.
+
+Source: v1/core/kv_cache_utils.py get_kv_cache_configs.
+"""
 
 MOST_GROUPS = 64
 """More cache groups than any model has."""
@@ -43,8 +51,8 @@ def same_split(question: Question) -> bool:
     return (now.tensor, now.pipeline) == (then.tensor, then.pipeline)
 
 
-def groups_today(question: Question) -> int | None:
-    """Give the model's cache groups as the log shows them; None where the releases left open disagree."""
+def groups_today(question: Question) -> CacheGroups:
+    """Give the model's cache groups as the log shows them; not known where the releases left open disagree."""
     startup, capacity = question.startup, question.capacity
     found = {
         cache_groups(
@@ -54,16 +62,17 @@ def groups_today(question: Question) -> int | None:
         )
         for era in startup.eras
     }  # fmt: skip
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else CacheGroups(None, whole_length=False)
 
 
-def solved(question: Question, era: Era, blocks: Interval, groups: int | None) -> dict[Term, Interval]:
+def solved(question: Question, era: Era, blocks: Interval, groups: CacheGroups) -> dict[Term, Interval]:
     """Give what the equations of an era make of a block count."""
     then = question.then
     settings = question.startup.settings
     shape = Shape(
         ranks=(), pooled=(), all_ranks=True, stages=1, started=True, charged=None, explicit_pool=False, overridden=True,
-        cache_groups=groups, context_parallel=settings.number("decode_context_parallel_size") or 1,
+        cache_groups=groups.number, context_parallel=settings.number("decode_context_parallel_size") or 1,
+        whole_length=groups.whole_length,
     )  # fmt: skip
     evidence = [
         Evidence(Term("num_blocks"), blocks, "modelled"),
@@ -74,9 +83,7 @@ def solved(question: Question, era: Era, blocks: Interval, groups: int | None) -
     if request != ANYTHING:
         evidence.append(Evidence(Term("blocks_per_request"), request, "derived"))
     relations = equations(era, shape)
-    terms = {t for r in relations for t in r.terms}
-    bounds = {t: BY_NAME[t.name].bound for t in terms if BY_NAME[t.name].bound != ANYTHING}
-    return solve(evidence, relations, bounds).values
+    return solve(evidence, relations, sure_bounds(t for r in relations for t in r.terms)).values
 
 
 def _request_blocks(question: Question) -> Interval:
@@ -113,12 +120,12 @@ def scaled_tokens(question: Question, figures: dict[str, Interval]) -> Interval:
 
 
 def one_request(
-    question: Question, figures: dict[str, Interval], then: Setup, groups: int | None
+    question: Question, figures: dict[str, Interval], then: Setup, groups: CacheGroups
 ) -> tuple[str, bool, bool]:
-    """Make the one-request check: blocks of a request against the pool's, less the null block from 0.29.0 on."""
-    blocks = figures["num_blocks"]
+    """Make the one-request check: blocks of a request against those it sees, less the null block from 0.29.0 on."""
+    blocks = _checked_blocks(figures, then)
     request = _request_blocks(question)
-    if request == ANYTHING and groups == 1 and then.block_size.is_point:
+    if request == ANYTHING and groups.is_plain and then.block_size.is_point:
         of_one = Term("blocks_per_request")
         division = CeilDivision("", of_one, Term("max_model_len"), Term("block_size"))
         box = {Term("max_model_len"): then.max_model_len, Term("block_size"): then.block_size}
@@ -132,6 +139,15 @@ def one_request(
     if blocks.low - held < request.high and not _fits_as_today(question, figures):
         return f"{text}, at the low end {int(blocks.low) - held} are there", False, True
     return "", False, True
+
+
+def _checked_blocks(figures: dict[str, Interval], then: Setup) -> Interval:
+    """Give the blocks that the check counts on: before 0.20.1 those that the pool holds, whatever the user asked for."""
+    given = figures["num_blocks"]
+    if not then.overridden or then.span.low >= CHECK_SEES_OVERRIDE:
+        return given
+    fitting = of_pool(figures["kv_pool_memory"], figures["bytes_per_block"])
+    return fitting if then.span.high < CHECK_SEES_OVERRIDE else fitting.hull(given)
 
 
 def _fits_as_today(question: Question, figures: dict[str, Interval]) -> bool:
@@ -150,10 +166,10 @@ def _fits_as_today(question: Question, figures: dict[str, Interval]) -> bool:
     return bool(same and told and held and pool and held > 0 and told * pool / held >= 1.05)
 
 
-def longest(figures: dict[str, Interval], then: Setup, groups: int | None) -> Interval:
-    """Give the longest request that passes the check, where all layers cache alike."""
+def longest(figures: dict[str, Interval], then: Setup, groups: CacheGroups) -> Interval:
+    """Give the longest request that passes the check, where all layers cache alike and whole lengths."""
     blocks = figures["num_blocks"]
-    if groups != 1 or not then.block_size.is_point:
+    if not groups.is_plain or not then.block_size.is_point:
         return ANYTHING
     held = 1 if then.all_eras("null_block", True) else 0
     size = int(then.block_size.low or 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconstruct.geometry import AMPLE
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.planner.config import layer_specs
 from reconstruct.planner.errors import WouldNotStart
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from reconstruct.planner.result import KvPlan
     from reconstruct.whatif_setup import Setup
 
-AMPLE = 1 << 50
-"""Bytes that no request exceeds: what a block is made of does not depend on the pool."""
 CACHE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float": 4, "float32": 4}
 """Bytes of an element of an unquantised cache; every fp8 spelling takes one."""
 

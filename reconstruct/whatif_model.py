@@ -28,18 +28,11 @@ MOST_CARDS = 4
 """More candidates than this make no useful band."""
 
 
-class Band(NamedTuple):
-    """A modelled term: every value that the model allows, and the likeliest ones over the cards."""
-
-    interval: Interval
-    likely: Interval
-
-
 class Model(NamedTuple):
     """What the model says of each stage, today and then, and what it leaves out."""
 
-    now: tuple[dict[str, Band], ...]
-    then: tuple[dict[str, Band], ...]
+    now: tuple[dict[str, Interval], ...]
+    then: tuple[dict[str, Interval], ...]
     reasons: tuple[str, ...]
     batched_tokens: tuple[int, int]
     sequences: tuple[int, int]
@@ -53,11 +46,11 @@ class Model(NamedTuple):
         then = self.then[stage].get(name)
         if then is None:
             return None
-        low, high = then.interval.low, then.interval.high
-        if now is not None and today.low is not None and now.interval.high is not None and low is not None:
-            high = None if high is None else high + max(0, today.low - now.interval.high)
-        if now is not None and today.high is not None and now.interval.low is not None and low is not None:
-            low -= max(0, now.interval.low - today.high)
+        low, high = then
+        if now is not None and today.low is not None and now.high is not None and low is not None:
+            high = None if high is None else high + max(0, today.low - now.high)
+        if now is not None and today.high is not None and now.low is not None and low is not None:
+            low -= max(0, now.low - today.high)
         least = BY_NAME[name].bound.low
         return Interval(low if least is None or low is None else max(low, least), high)
 
@@ -167,9 +160,9 @@ def _predicted(scenario: Scenario) -> Prediction:
     return found
 
 
-def _bands(predictions: Sequence[Prediction]) -> tuple[dict[str, Band], ...]:
-    """Give each stage's terms, hulls over the cards."""
-    stages: list[dict[str, Band]] = []
+def _bands(predictions: Sequence[Prediction]) -> tuple[dict[str, Interval], ...]:
+    """Give each stage's terms: every value that the model allows on any of the cards."""
+    stages: list[dict[str, Interval]] = []
     for prediction in predictions:
         if prediction.engine is None:
             continue
@@ -177,10 +170,6 @@ def _bands(predictions: Sequence[Prediction]) -> tuple[dict[str, Band], ...]:
             if i == len(stages):
                 stages.append({})
             for name, quantity in rank.account.quantities.items():
-                likely = Interval.exactly(prediction.expected[i].get(name, 0))
-                band = Band(quantity.interval, likely)
                 held = stages[i].get(name)
-                stages[i][name] = (
-                    Band(held.interval.hull(band.interval), held.likely.hull(band.likely)) if held else band
-                )
+                stages[i][name] = held.hull(quantity.interval) if held else quantity.interval
     return tuple(stages)

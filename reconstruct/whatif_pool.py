@@ -51,10 +51,8 @@ def pool_after(question: Question) -> Pool:
     pools = tuple(_stage_pool(question, stage) for stage in range(len(question.available)))
     blocks = _blocks(question, per_block, pools, share)
     if question.after is not None:
-        found = _by_plan(question, blocks, pools, per_block)
-    else:
-        found = _by_equations(question, blocks, per_block, share)
-    return found
+        return _by_plan(question, question.after, blocks, pools, per_block)
+    return _by_equations(question, blocks, per_block, share)
 
 
 class _StagePool(NamedTuple):
@@ -87,9 +85,7 @@ def _reserved(question: Question) -> Interval:
     """Give what the multimodal reservation takes from M (0.25.0 on): as its line prints it."""
     lines = question.startup.log.of("mm_reservation")
     printed = [implied(f) for s in lines for f in s.fields if f.name == "mm_ipc_reservation"]
-    if printed:
-        return printed[0]
-    return Interval.exactly(0)
+    return printed[0] if printed else Interval.exactly(0)
 
 
 def _per_block(question: Question) -> Interval:
@@ -108,7 +104,7 @@ def _share(question: Question) -> Share:
     now, then = question.now, question.then
     if before is not None and after is not None and before.per_block == after.per_block:
         return SAME
-    uniform = groups_today(question) == 1
+    uniform = groups_today(question).number == 1
     return share_by_settings(now, then, question.startup.settings.text("dtype"), uniform=uniform)
 
 
@@ -145,11 +141,10 @@ def _least(counts: Sequence[Interval]) -> Interval:
     return Interval(low, min(highs) if highs else None)
 
 
-def _by_plan(question: Question, blocks: Interval, pools: Sequence[_StagePool], per_block: Interval) -> Pool:
+def _by_plan(
+    question: Question, geometry: Geometry, blocks: Interval, pools: Sequence[_StagePool], per_block: Interval
+) -> Pool:
     """Run the release's own planner at both ends of the block count."""
-    geometry = question.after
-    if geometry is None:
-        raise AssertionError
     least = _plan_end(geometry, blocks.low, pools, low=True)
     most = _plan_end(geometry, blocks.high, pools, low=False)
     sizes = Interval(min(geometry.per_block), max(geometry.per_block))
@@ -194,9 +189,22 @@ def _ends(least: Planned, most: Planned, name: str) -> Interval:
     return Interval(low, high) if low is None or high is None or low <= high else Interval(high, low)
 
 
+def _concurrency(least: Planned, most: Planned) -> Interval:
+    """Give the concurrency at both ends; where the length fits itself to the pool it is no longer the higher with more blocks."""
+    ends = _ends(least, most, "max_concurrency")
+    if least.plan is None or most.plan is None or least.plan.max_model_len == most.plan.max_model_len:
+        return ends
+    told = stated(least.plan.max_concurrency), stated(most.plan.max_concurrency)
+    if not told[0] or not told[1]:
+        return ends
+    fewest, longest_request = least.plan.num_blocks, most.plan.num_blocks / told[1]
+    largest, shortest_request = most.plan.num_blocks, least.plan.num_blocks / told[0]
+    return Interval(fewest / longest_request * (1 - 1e-15), largest / shortest_request * (1 + 1e-15))
+
+
 def _figures(least: Planned, most: Planned, blocks: Interval, then: Setup) -> dict[str, Interval]:
     """Give the plan's figures at both ends; settings as they are asked for where neither end has a plan."""
-    found = {name: _ends(least, most, name) for name in ("kv_cache_tokens", "max_concurrency")}
+    found = {"kv_cache_tokens": _ends(least, most, "kv_cache_tokens"), "max_concurrency": _concurrency(least, most)}
     any_plan = most if most.plan else least
     low = least if least.plan else any_plan
     asked = {"max_model_len": then.max_model_len, "block_size": then.block_size}

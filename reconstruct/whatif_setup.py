@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.change import UnknownRelease
-from reconstruct.eras import FIRST_V1, LAST_V0, era
+from reconstruct.eras import BUDGET_WORDS, FIRST_V1, LAST_V0, TOKEN_WORDS, era
+from reconstruct.evidence import EXPLICIT_POOL, is_override
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import NEWER_THAN_KNOWN, RELEASES, Span, index, narrow
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 V1_BY_DEFAULT = index("0.8.0")
 """The first release that runs V1 unless told otherwise."""
-
-EXPLICIT = ("cpu_explicit", "explicit_kv_memory", "startup_plan")
-"""Lines of starts that profile nothing for the pool."""
 
 
 class Setup(NamedTuple):
@@ -90,7 +88,7 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
         charged=charged,
         switched=switched,
         block_size=capacity.interval("block_size"),
-        explicit=settings.number("kv_cache_memory_bytes") is not None or bool(startup.log.of(*EXPLICIT)),
+        explicit=settings.number("kv_cache_memory_bytes") is not None or bool(startup.log.of(*EXPLICIT_POOL)),
         pool=settings.number("kv_cache_memory_bytes"),
         overridden=_overridden(startup),
     )
@@ -102,9 +100,10 @@ def fits_itself(startup: StartUpLedger) -> bool:
 
 
 def _overridden(startup: StartUpLedger) -> bool:
-    """Whether the user fixed the block count; the graph profiler's own, over a cache of 0 blocks, is none."""
-    told = any(s.text("computed_num_blocks") != "0" for s in startup.log.of("override"))
-    return told or startup.settings.number("num_gpu_blocks_override") is not None
+    """Whether the user fixed the block count."""
+    return (
+        any(map(is_override, startup.log.statements)) or startup.settings.number("num_gpu_blocks_override") is not None
+    )
 
 
 def _charged(startup: StartUpLedger, settings: Settings) -> bool | None:
@@ -186,13 +185,6 @@ def _upgraded(now: Setup, wanted: str) -> tuple[Setup, list[str]]:
     return then, notes
 
 
-_BUDGETS = {"none": "T x u, never formed", "float": "floor(T x u)", "ceil": "ceil(T x u)"}
-_TOKENS = {
-    "none": "no token count is printed",
-    "blocks": "blocks x block size",
-    "groups": "blocks // groups x block size",
-    "requests": "int(concurrency x max_model_len)",
-}
 _CHARGES = {
     "terms": "W + N (weights and what was taken outside torch)",
     "consumed": "all that is gone between the first snapshot and the end of profiling",
@@ -219,15 +211,17 @@ def _differences(now: Setup, after: Era, release: str) -> list[str]:
         )
         found.append(moved if now.utilization_by_default else f"{moved}; it was given, so it stays")
     if known["budget"] and before.budget != after.budget:
-        found.append(f"the budget is {_BUDGETS[after.budget]} instead of {_BUDGETS[before.budget]}: a byte at most")
+        found.append(
+            f"the budget is {BUDGET_WORDS[after.budget]} instead of {BUDGET_WORDS[before.budget]}: a byte at most"
+        )
     if known["estimate"] and before.estimate != after.estimate:
         found.append(f"{release} {_ESTIMATES[after.estimate]}; before it {_ESTIMATES[before.estimate]}")
     if known["charge"] and before.charge != after.charge:
         found.append(f"C is {_CHARGES[after.charge]}; before it was {_CHARGES[before.charge]}")
     if known["tokens"] and before.tokens != after.tokens:
         found.append(
-            f"the printed token count is {_TOKENS[after.tokens]} instead of {_TOKENS[before.tokens]}: the number may move "
-            "though the pool does not"
+            f"the printed token count is {TOKEN_WORDS[after.tokens]} instead of {TOKEN_WORDS[before.tokens]}: the number "
+            "may move though the pool does not"
         )
     if known["null_block"] and before.null_block != after.null_block:
         verb = "holds back" if after.null_block else "no longer holds back"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconstruct.change import EXACT, KINDS, MODELLED, UNCHANGED, UNKNOWN, TermChange, budget_change
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import RELEASES, index
+from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
     from reconstruct.change import Change
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from reconstruct.whatif_model import Model
     from reconstruct.whatif_setup import Setup
 
-MIB = 1 << 20
 ZERO = Interval.exactly(0)
 STARTS_APART = Interval(-8 * MIB, 8 * MIB)
 """How far C of two starts with the same settings lies apart: drivers hand memory out in steps of 2 MiB and N is a

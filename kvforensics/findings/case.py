@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from reconstruct.ledger import EngineLedger, Quantity, RankLedger, StartUpLedger
 
 DRAFTER = "drafter"
+"""How the ledger names the rank of a drafter."""
+
+DEFAULT_BLOCK = 16
+"""Tokens in a block unless asked or forced otherwise (config/cache.py)."""
 
 OWN_WORKERS = (
     "available", "cpu_auto", "cpu_explicit", "explicit_kv_memory", "load_started", "startup_plan", "usage", "usage_consumed",
@@ -121,17 +125,21 @@ class Case(NamedTuple):
     @property
     def rate(self) -> Rate:
         """Give how many tokens the limiting engine's pool holds."""
-        parallel = self.ledger.settings.number("decode_context_parallel_size") or 1
         block = self.value("block_size").high
         pool = self.value("kv_cache_bytes")
         if pool.low is None or pool.high is None:
             pool = self.value("kv_pool_memory")
-        return Rate(self.value("kv_cache_tokens"), pool, None if block is None else int(block) * parallel)
+        return Rate(self.value("kv_cache_tokens"), pool, None if block is None else int(block) * self.context_parallel)
 
     def cost(self, size: Interval) -> Cost:
         """Give what so many bytes of pool are worth."""
         tokens = tokens_for(size, self.rate)
-        return Cost(size, at_least_zero(tokens) if low(size) >= 0 and tokens != ANYTHING else tokens)
+        return Cost(size, at_least_zero(tokens) if low(size) >= 0 else tokens)
+
+    @property
+    def context_parallel(self) -> int:
+        """How many ranks share a request's context as set (--decode-context-parallel-size)."""
+        return self.ledger.settings.number("decode_context_parallel_size") or 1
 
     @property
     def world(self) -> int:

@@ -65,7 +65,12 @@ class Cause(NamedTuple):
 
 
 def _is_error(statement: Statement) -> bool:
-    return statement.kind == "error" and statement.record.level in {None, "ERROR", "CRITICAL"}
+    return statement.kind == "error" and _is_grave(statement)
+
+
+def _is_grave(statement: Statement) -> bool:
+    """Whether the record's level is an error's; a record without a prefix has none."""
+    return statement.record.level in {None, "ERROR", "CRITICAL"}
 
 
 def _engines_own(statement: Statement) -> bool:
@@ -121,12 +126,16 @@ def _quoted(text: str) -> str:
 
 
 def _after_ready(case: Case) -> tuple[Statement, ...]:
-    """Give what follows the last sign of a start's success; nothing where it never came up."""
+    """Give what follows the first sign of a start's success; nothing where it never came up."""
     statements = case.ledger.log.statements
     if case.ledger.outcome != "ready":
         return ()
-    first = next((i for i, s in enumerate(statements) if s.kind in SERVING or s.kind == "engine_initialised"), None)
+    first = next((i for i, s in enumerate(statements) if _is_up(s)), None)
     return () if first is None else statements[first + 1 :]
+
+
+def _is_up(statement: Statement) -> bool:
+    return statement.kind in SERVING or statement.kind == "engine_initialised"
 
 
 def _died_after_start(case: Case) -> Finding | None:
@@ -149,27 +158,13 @@ def _died_after_start(case: Case) -> Finding | None:
 
 
 def _cause_cut_off(case: Case) -> Finding | None:
-    statements = case.ledger.log.statements
-    last = max(
-        (
-            i
-            for i, s in enumerate(statements)
-            if s.kind == "traceback" and s.record.level in {None, "ERROR", "CRITICAL"}
-        ),
-        default=None,
-    )
-    if last is None:
-        return None
-    after = statements[last:]
-    if any(_is_error(s) or s.kind in MEMORY for s in after):
-        return None
-    if any(_is_error(s) or s.kind in MEMORY for s in statements[:last]) or case.ledger.outcome != "failed":
+    begun = [s.line for s in case.of("traceback") if _is_grave(s)]
+    named = any(_is_error(s) or s.kind in MEMORY for s in case.ledger.log.statements)
+    if not begun or named or case.ledger.outcome != "failed":
         return None
     detail = "A traceback begins and its last line, which names the error, is not in the input."
     action = Action("pass the log up to its end, or grep for 'Error:' below this line", (), "")
-    return Finding(
-        "cause-cut-off", WARNING, "The cause is cut off", detail, (statements[last].line,), actions=(action,)
-    )
+    return Finding("cause-cut-off", WARNING, "The cause is cut off", detail, (begun[-1],), actions=(action,))
 
 
 def _slow_start(case: Case) -> Finding | None:
@@ -220,9 +215,9 @@ def _healthy(case: Case) -> Finding | None:
     """Give the last word, which examine() drops where anything above a note stands beside it."""
     if case.ledger.outcome != "ready":
         return None
-    ready = [s.line for s in case.ledger.log.statements if s.kind in SERVING or s.kind == "engine_initialised"][:1]
+    ready = tuple(s.line for s in case.ledger.log.statements if _is_up(s))[:1]
     return Finding(
-        "healthy", NOTE, "The start is healthy", "The engine came up and nothing above a note was found.", tuple(ready)
+        "healthy", NOTE, "The start is healthy", "The engine came up and nothing above a note was found.", ready
     )
 
 

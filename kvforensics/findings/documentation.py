@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
 from kvforensics.findings import BY_ID, RULES
+from reconstruct.rounding import GIB, MIB
 
 if TYPE_CHECKING:
     from kvforensics.findings.finding import FindingRule, Threshold
@@ -36,8 +37,8 @@ def _described(rule: FindingRule) -> list[str]:
         f"  severity: {', '.join(rule.severities)}",
         f"  says:     {rule.says}",
         f"  holds:    {rule.holds}",
+        f"  needs:    {', '.join(rule.needs)}",
     ]
-    lines.append(f"  needs:    {', '.join(rule.needs)}")
     lines += [f"  {t.name} = {_shown(t)}: {t.source}" for t in rule.thresholds]
     if rule.after:
         lines.append(f"  follows:  {', '.join(rule.after)}, where they stand beside it")
@@ -46,7 +47,7 @@ def _described(rule: FindingRule) -> list[str]:
 
 def _shown(threshold: Threshold) -> str:
     value = threshold.value
-    return f"{value / (1 << 30):.4g} GiB" if value >= 1 << 20 else f"{value:g}"
+    return f"{value / GIB:.4g} GiB" if value >= MIB else f"{value:g}"
 
 
 def line_kinds(version: str | None = None) -> str:

@@ -55,9 +55,9 @@ def tokens_for(size: Interval, rate: Rate) -> Interval:
     Unbounded where the pool or the block size is not known.
     """
     tokens, pool = rate.tokens, rate.pool
-    if rate.block is None or tokens.low is None or tokens.high is None or not pool.low or pool.high is None:
+    if tokens.low is None or tokens.high is None or pool.low is None or pool.low <= 0 or pool.high is None:
         return ANYTHING
-    if size.low is None or size.high is None or pool.low <= 0 or rate.block < 1:
+    if size.low is None or size.high is None or rate.block is None or rate.block < 1:
         return ANYTHING
     products = [
         Fraction(int(s) * int(t), int(p))

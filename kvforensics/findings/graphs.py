@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.findings.case import Case, at_least_zero, high, low, merged, printed
 from kvforensics.findings.effects import highest_utilization, resized
-from kvforensics.findings.finding import NOTE, WARNING, Action, Cost, Effect, Finding, FindingRule, Threshold, Unsaid
+from kvforensics.findings.finding import NO_COST, NOTE, WARNING, Action, Effect, Finding, FindingRule, Threshold
 from kvforensics.report.sizes import gib_text, whole
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.rounding import GIB
@@ -55,9 +55,8 @@ def _is_charged(case: Case) -> bool:
     if low(case.value("cudagraph_memory_applied")) > 0 or case.of("graph_charged"):
         return True
     version = case.ledger.version
-    fork = (
-        version.stated is not None and version.span.low != version.span.high
-    )  # forks keep defaults that their lines left
+    # forks keep defaults that their lines left
+    fork = version.stated is not None and version.span.low != version.span.high
     default = case.surely("estimate", "on") and not fork and not case.of("graph_not_charged")
     return default and low(case.value("cudagraph_memory_estimate")) > 0
 
@@ -72,11 +71,7 @@ def _charged(case: Case) -> Finding | None:
     if low(charged) <= 0 and not case.of("graph_charged"):
         detail += " That is this release's default; the line that tells is not in the log."
     actions: tuple[Action, ...] = ()
-    pool, total, now = (
-        case.value("available_kv_cache_memory"),
-        case.value("total_memory"),
-        case.value("gpu_memory_utilization"),
-    )
+    pool, total, now = (case.value(n) for n in ("available_kv_cache_memory", "total_memory", "gpu_memory_utilization"))
     for said in case.of("graph_charged")[:1]:
         same, wanted = said.text("equivalent_utilization"), said.text("suggested_utilization")
         detail += f" Without the charge, --gpu-memory-utilization {same} would give this pool."
@@ -96,7 +91,7 @@ def _charged(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-def _not_charged(case: Case) -> Finding | Unsaid | None:
+def _not_charged(case: Case) -> Finding | None:
     said = case.of("graph_not_charged")
     if not said:
         return None
@@ -118,7 +113,7 @@ def _not_charged(case: Case) -> Finding | Unsaid | None:
     severity = WARNING if tight else NOTE
     lines = merged(tuple(s.line for s in said), case.lines("graph_estimate")[:1])
     title = "CUDA graphs are not in the budget"
-    return Finding("graph-estimate-not-charged", severity, title, detail, lines, Cost(Interval.exactly(0)), (action,))
+    return Finding("graph-estimate-not-charged", severity, title, detail, lines, actions=(action,))
 
 
 def _outside_budget(case: Case) -> Finding | None:
@@ -162,7 +157,7 @@ def _estimate_off(case: Case) -> Finding | None:
     else:
         detail += " The shortfall came out of the memory beside the budget."
     detail += _causes(case)
-    cost = case.cost(error.negated()) if over and charged else Cost(Interval.exactly(0), Interval.exactly(0))
+    cost = case.cost(error.negated()) if over and charged else NO_COST
     lines = merged(case.lines("graph_pool"), case.lines("graph_estimate")[:1])
     size = error.negated() if over else error
     title = f"The graph estimate is {'too high' if over else 'too low'} by {gib_text(size)}"
@@ -182,9 +177,9 @@ def _causes(case: Case) -> str:
         causes.append("a drafter's graphs")
     if case.of("encoder_cache", "encoder_graph_captured"):
         causes.append("the encoder")
-    if (settings.number("decode_context_parallel_size") or 1) > 1:
+    if case.context_parallel > 1:
         causes.append("FULL graphs, which are not profiled under context parallelism")
-    if case.of("device_name") and any("GB10" in (s.text("path") or "") for s in case.of("device_name")):
+    if any("GB10" in (s.text("path") or "") for s in case.of("device_name")):
         causes.append("unified memory, where the estimate is a difference of host memory")
     return f" Known sources of error here: {', '.join(causes)}." if causes else ""
 
@@ -199,23 +194,17 @@ def _suggestion_wrong(case: Case) -> Finding | None:
     first = said[0]
     to_budget = printed(first, "kv_cache_memory_to_requested").plus(at_least_zero(charged))
     to_card = printed(first, "kv_cache_memory_to_gpu").plus(at_least_zero(charged))
-    sure = low(charged) > 0
     detail = (
         "The printed --kv-cache-memory figures subtract CUDA graphs twice, once as measured and once inside the peak. "
         f"Right are {whole(to_budget)} B to fit the budget and {whole(to_card)} B to fill the card."
     )
-    detail = (
-        detail
-        if sure
-        else f"{detail} Whether an estimate was charged is not in the log, so the lower end may be the figure."
-    )
-    do = f"--kv-cache-memory {int(to_budget.low)}" if to_budget.low is not None else ""
-    effect = (Effect("kv_pool_memory", Interval.exactly(int(to_budget.low or 0))),) if do else ()
-    actions = (
-        (Action(do, effect, "profiling is skipped: what the next start needs beside the pool must not grow"),)
-        if do
-        else ()
-    )
+    if low(charged) <= 0:
+        detail += " Whether an estimate was charged is not in the log, so the lower end may be the figure."
+    actions: tuple[Action, ...] = ()
+    if to_budget.low is not None:
+        size = int(to_budget.low)
+        risk = "profiling is skipped: what the next start needs beside the pool must not grow"
+        actions = (Action(f"--kv-cache-memory {size}", (Effect("kv_pool_memory", Interval.exactly(size)),), risk),)
     title = "The engine's --kv-cache-memory hint counts graphs twice"
     return Finding(
         "kv-suggestion-wrong",

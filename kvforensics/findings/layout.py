@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvforensics.findings.case import Case, low, merged, printed
-from kvforensics.findings.finding import NOTE, WARNING, Action, Cost, Finding, FindingRule, Threshold, Unsaid
+from kvforensics.findings.case import DEFAULT_BLOCK, Case, low, merged, printed
+from kvforensics.findings.finding import NOTE, WARNING, Action, Cost, Finding, FindingRule, Threshold
 from kvforensics.report.sizes import gib_text, whole
 from reconstruct.interval import ANYTHING, Interval
 
@@ -29,8 +29,8 @@ def _kv_dtype_no_gain(case: Case) -> Finding | None:
     size = printed(pinned[-1], "block_size")
     detail = (
         f"The KV cache is {dtype}, but the state page of the model pins the bytes of a block: the block grew to "
-        f"{whole(size)} tokens "
-        "instead of becoming smaller. Long requests gain; short ones, and the state blocks, do not."
+        f"{whole(size)} tokens instead "
+        "of becoming smaller. Long requests gain; short ones, and the state blocks, do not."
     )
     lines = merged(case.lines("attention_block_size", "kv_cache_dtype_used"), case.setting_lines("kv_cache_dtype"))
     return Finding("kv-dtype-no-gain", NOTE, f"{dtype} makes no block smaller", detail, lines)
@@ -43,8 +43,7 @@ def _kv_scales_missing(case: Case) -> Finding | None:
         return None
     detail = (
         "The checkpoint brings no scales for an fp8 KV cache, so 1.0 is used. That is a question of accuracy, "
-        "not of capacity: the pool "
-        "holds as many tokens with scales as without."
+        "not of capacity: the pool holds as many tokens with scales as without."
     )
     action = Action("a checkpoint with k/v scales", (), "")
     lines = merged(tuple(s.line for s in ones), case.lines("scale_missing"))
@@ -57,12 +56,11 @@ def _block_inflated(case: Case) -> Finding | None:
         return None
     size = printed(said[-1], "block_size")
     settings = case.ledger.settings
-    asked = settings.number("block_size") or (16 if settings.lists_changes else int(LARGEST_ASKED.value))
+    asked = settings.number("block_size") or (DEFAULT_BLOCK if settings.lists_changes else int(LARGEST_ASKED.value))
     inflated = low(size) >= INFLATED.value * asked
     detail = (
         f"The attention block was raised to {whole(size)} tokens so that its page is not smaller than the "
-        "state's page. A request "
-        f"occupies whole blocks: one of 100 tokens holds {whole(size)}."
+        f"state's page. A request occupies whole blocks: one of 100 tokens holds {whole(size)}."
     )
     severity = WARNING if inflated else NOTE
     return Finding(
@@ -94,7 +92,7 @@ def _padding_waste(case: Case) -> Finding | None:
     return Finding("padding-waste", severity, f"Up to {share} % of the pool is padding", detail, lines, cost)
 
 
-def _hybrid_manager_disabled(case: Case) -> Finding | Unsaid | None:
+def _hybrid_manager_disabled(case: Case) -> Finding | None:
     said = case.of("hybrid_manager_disabled", "windows_unified")
     if not said:
         return None

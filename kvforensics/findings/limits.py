@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvforensics.findings.case import Case, at_least_zero, high, low, merged, printed, sentence
 from kvforensics.findings.effects import highest_utilization, resized, utilization_step
 from kvforensics.findings.finding import (
@@ -19,6 +21,9 @@ from kvforensics.findings.finding import (
 from kvforensics.report.sizes import gib_text, ratio, whole
 from reconstruct.interval import ANYTHING, Interval
 
+if TYPE_CHECKING:
+    from parsers.rule import Statement
+
 BARELY = Threshold(
     "BARELY", 1.5, "below one and a half full-length requests, losing a third of the pool stops the next start"
 )
@@ -26,18 +31,13 @@ BARELY = Threshold(
 
 def _raise_utilization(case: Case, gap: Interval) -> Action | None:
     """Give the utilisation that closes a gap, where the card has that much free; None where T or F says no."""
-    total, free, current = (
-        case.value("total_memory"),
-        case.value("initial_free_memory"),
-        case.value("gpu_memory_utilization"),
-    )
-    step = utilization_step(gap, total)
-    top = highest_utilization(free, total)
-    if step is None or not current.is_point or top is None or float(current.low or 0) + step > top:
+    total, current = case.value("total_memory"), case.value("gpu_memory_utilization")
+    now, step = float(current.low or 0), utilization_step(gap, total)
+    top = highest_utilization(case.value("initial_free_memory"), total)
+    if step is None or not current.is_point or top is None or now + step > top:
         return None
-    wanted = round(float(current.low or 0) + step, 4)
-    pool = case.value("available_kv_cache_memory")
-    effects = resized(pool, total, wanted - float(current.low or 0), case.rate)
+    wanted = round(now + step, 4)
+    effects = resized(case.value("available_kv_cache_memory"), total, wanted - now, case.rate)
     return Action(
         f"--gpu-memory-utilization {wanted}", effects, "less is left beside the budget for graphs and other processes"
     )
@@ -135,48 +135,47 @@ def _no_kv_memory(case: Case) -> Finding | None:
 
 
 def _seqs_exceed_state_blocks(case: Case) -> Finding | None:
-    for said in case.of("state_blocks"):
-        asked, there = printed(said, "asked_max_num_seqs"), printed(said, "num_blocks")
-        detail = (
-            f"Each decoding sequence needs a state block; there are {whole(there)}, and max_num_seqs is {whole(asked)}. "
-            "Memory is not the problem: the bound is on sequences."
-        )
-        bound = int(there.low or 0)
-        action = Action(f"--max-num-seqs {bound}", (), "more requests wait their turn")
-        lines = merged(case.lines("state_blocks"), case.lines("attention_block_size"))
-        title = f"max_num_seqs {whole(asked)} exceeds {whole(there)} state blocks"
-        return Finding("seqs-exceed-state-blocks", ERROR, title, detail, lines, actions=(action,))
-    return None
+    said = case.of("state_blocks")
+    if not said:
+        return None
+    asked, there = printed(said[0], "asked_max_num_seqs"), printed(said[0], "num_blocks")
+    detail = (
+        f"Each decoding sequence needs a state block; there are {whole(there)}, and max_num_seqs is {whole(asked)}. "
+        "Memory is not the problem: the bound is on sequences."
+    )
+    action = Action(f"--max-num-seqs {int(there.low or 0)}", (), "more requests wait their turn")
+    lines = case.lines("state_blocks", "attention_block_size")
+    title = f"max_num_seqs {whole(asked)} exceeds {whole(there)} state blocks"
+    return Finding("seqs-exceed-state-blocks", ERROR, title, detail, merged(lines), actions=(action,))
 
 
 def _auto_fit_reduced(case: Case) -> Finding | None:
-    for said in case.of("auto_fit"):
-        asked, given = printed(said, "asked_max_model_len"), printed(said, "max_model_len")
-        if asked == ANYTHING:
-            continue
-        detail = (
-            f"The engine cut max_model_len from {whole(asked)} to {whole(given)} tokens, all that the pool holds. A concurrency "
-            "of 1.00x then says nothing: the length was chosen to give it."
-        )
-        return Finding("auto-fit-reduced", NOTE, f"Length cut to {whole(given)} tokens", detail, case.lines("auto_fit"))
-    return None
+    said = _reductions(case)
+    if not said:
+        return None
+    asked, given = printed(said[0], "asked_max_model_len"), printed(said[0], "max_model_len")
+    detail = (
+        f"The engine cut max_model_len from {whole(asked)} to {whole(given)} tokens, all that the pool holds. A concurrency "
+        "of 1.00x then says nothing: the length was chosen to give it."
+    )
+    return Finding("auto-fit-reduced", NOTE, f"Length cut to {whole(given)} tokens", detail, case.lines("auto_fit"))
+
+
+def _reductions(case: Case) -> list[Statement]:
+    """Give the lines with which auto-fit cut the length; others say that the length fits."""
+    return [s for s in case.of("auto_fit") if printed(s, "asked_max_model_len") != ANYTHING]
 
 
 def _pool_below_max_len(case: Case) -> Finding | None:
     if case.ledger.outcome == "failed":
         return None
-    length, concurrency, tokens = (
-        case.value("max_model_len"),
-        case.value("max_concurrency"),
-        case.value("kv_cache_tokens"),
-    )
+    length, concurrency, tokens = (case.value(n) for n in ("max_model_len", "max_concurrency", "kv_cache_tokens"))
     short = high(concurrency) < 1 if concurrency != ANYTHING else high(tokens) < low(length)
     if not short or case.of("auto_fit") or high(case.value("kv_pool_memory")) <= 0:
         return None
     detail = (
-        f"The pool holds {ratio(concurrency)} requests of {whole(length)} tokens, and the start went on. A "
-        "request of that length "
-        "can wait for ever, or is preempted again and again."
+        f"The pool holds {ratio(concurrency)} requests of {whole(length)} tokens, and the start went on. A request of that "
+        "length can wait for ever, or is preempted again and again."
     )
     lines = case.evidence("kv_cache_tokens", "max_concurrency", "max_model_len")
     action = Action(f"--max-model-len {int(tokens.low)}", (), "longer requests are refused") if tokens.low else None
@@ -192,8 +191,7 @@ def _barely_fits(case: Case) -> Finding | Unsaid | None:
         return None
     if concurrency.high is None or concurrency.low is None:
         return Unsaid("barely-fits", "how many full-length requests fit: the log has no concurrency line")
-    reduced = any(printed(s, "asked_max_model_len") != ANYTHING for s in case.of("auto_fit"))
-    if reduced or concurrency.high < 1 or concurrency.high >= BARELY.value:
+    if _reductions(case) or concurrency.high < 1 or concurrency.high >= BARELY.value:
         return None
     detail = (
         f"{ratio(concurrency)} requests of full length fit. A longer max_model_len, a larger batch, a drafter or another process "

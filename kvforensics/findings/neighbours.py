@@ -31,7 +31,9 @@ GROUP_HELD = Threshold(
 )
 ABOVE_PEERS = Threshold("ABOVE_PEERS", GIB // 2, "ranks of one launch hold alike; half a GiB is beyond their spread")
 ONE_RANK_UNEXPLAINED = Threshold(
-    "ONE_RANK_UNEXPLAINED", GIB, "non-torch of a lone rank: 0.02 to 0.59 GiB seen on seven card models from 0.9.1 on"
+    "ONE_RANK_UNEXPLAINED",
+    GIB,
+    "non-torch of a lone rank from 0.9.1 on: 0.02 to 0.61 GiB seen, 1.0 to 1.5 GiB beside other programs",
 )
 GROUP_UNEXPLAINED = Threshold(
     "GROUP_UNEXPLAINED",
@@ -75,8 +77,7 @@ def _budget_exceeds_free(case: Case) -> Finding | None:
     ]
     detail = (
         f"The budget of {gib_text(budget)} exceeds the {gib_text(free)} that are free of {gib_text(total)}: "
-        f"short by {gib_text(short)}. "
-        f"{gib_text(total.minus(free))} were in use before the engine took anything."
+        f"short by {gib_text(short)}. {gib_text(total.minus(free))} were in use before the engine took anything."
     )
     ranks = {s.record.speaker.pid for s in refusals if s.record.speaker.pid is not None}
     if len(ranks) > 1:
@@ -121,8 +122,8 @@ def _held_by_others(case: Case) -> Finding | Unsaid | None:
         lines = merged(lines, held.quantity.lines, *(h.quantity.lines for h in case.held("initial_free_memory")))
         detail = (
             f"On {held.rank.name} {gib_text(in_use)} were in use at the baseline; an engine of this release and "
-            "world size holds up to "
-            f"{gib(Interval.exactly(int(own)))} GiB itself. The rest can be another process, a display or WSL."
+            f"world size holds up to {gib(Interval.exactly(int(own)))} GiB itself. The rest can be another process, a "
+            "display or WSL."
         )
         if _unified(case):
             detail += " On unified memory it can also be the page cache."
@@ -144,8 +145,8 @@ def _uma_device(case: Case) -> Finding | None:
         return None
     detail = (
         "The device shares the host's memory. Free memory is what the system has available, the page cache of "
-        "a loaded checkpoint "
-        "counts against it, differences of free memory include the host's, and the utilisation bounds nothing but the pool."
+        "a loaded checkpoint counts against it, differences of free memory include the host's, and the "
+        "utilisation bounds nothing but the pool."
     )
     action = Action(
         "drop the page cache before the start, or set --kv-cache-memory-bytes", (), "other programs' caches go too"
@@ -198,8 +199,7 @@ def _mm_ipc_reserved(case: Case) -> Finding | None:
     taken, left = printed(said[0], "mm_ipc_reservation"), printed(said[0], "kv_pool_memory")
     detail = (
         f"{gib_text(taken)} are kept for decoding images and video in the front end; the pool is "
-        f"{gib_text(left)}, not the printed "
-        f"M of {gib_text(case.value('available_kv_cache_memory'))}."
+        f"{gib_text(left)}, not the printed M of {gib_text(case.value('available_kv_cache_memory'))}."
     )
     action = Action("--mm-ipc-gpu-memory-gb 0", (), "multimodal inputs go through host memory")
     return Finding(
@@ -256,8 +256,7 @@ def _unexplained(case: Case) -> Finding | None:
         f"On {held.rank.name} {gib_text(rest)} are neither weights nor torch's peak; up to "
         f"{gib(Interval.exactly(int(limit)))} GiB is usual. "
         "Suspects, likeliest first: another process that started meanwhile, communication buffers, a library's "
-        "workspace, a pool that "
-        "kept what it freed."
+        "workspace, a pool that kept what it freed."
     )
     return Finding(
         "unexplained-memory",
@@ -284,8 +283,7 @@ RULES = (
         (WARNING,),
         "What is lost, and to whom it can belong.",
         "At the baseline T - F exceeds what the release and world size hold themselves, one rank lies half a "
-        "GiB above its peers, "
-        "or torch's error names other processes. Never from V0's figures, which are taken after load.",
+        "GiB above its peers, or torch's error names other processes. Never from V0's figures, which are taken after load.",
         ("total_memory", "initial_free_memory", "out_of_memory"),
         _held_by_others,
         (ONE_RANK_HELD, GROUP_HELD, ABOVE_PEERS),

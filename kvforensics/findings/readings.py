@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvforensics.findings.case import Case, high, low, merged, printed
+from kvforensics.findings.case import DEFAULT_BLOCK, Case, high, low, merged, printed
 from kvforensics.findings.finding import NOTE, WARNING, Action, Finding, FindingRule, Threshold, Unsaid
 from kvforensics.report.sizes import gib_text, ratio, whole
 from reconstruct.interval import ANYTHING, Interval
@@ -23,9 +23,6 @@ RANKS_APART = Threshold(
 RANKS_SHARE = Threshold(
     "RANKS_SHARE", 0.01, "one per cent of the pool, for cards so small that a quarter GiB is too coarse"
 )
-
-DEFAULT_BLOCK = 16
-"""Tokens in a block unless asked or forced otherwise (config/cache.py)."""
 
 _FORMULAS = {
     "blocks": "blocks x block size",
@@ -68,12 +65,11 @@ def _differs(case: Case, tokens: Interval) -> bool:
     size, blocks = case.value("block_size"), case.value("num_blocks")
     told = case.quantity("num_blocks")
     if told and told.origin == "printed" and size.is_point and blocks.is_point:
-        parallel = case.ledger.settings.number("decode_context_parallel_size") or 1
-        return int(tokens.low or 0) != int(blocks.low or 0) * int(size.low or 0) * parallel
+        return int(tokens.low or 0) != int(blocks.low or 0) * int(size.low or 0) * case.context_parallel
     length, concurrency = case.value("max_model_len"), case.value("max_concurrency")
     if not case.surely("tokens", "groups") or not (size.is_point and length.is_point) or concurrency.low is None:
         return False
-    if (case.ledger.settings.number("decode_context_parallel_size") or 1) > 1 or case.of("context_parallel"):
+    if case.context_parallel > 1 or case.of("context_parallel"):
         return False
     request = -(-int(length.low or 0) // int(size.low or 1)) * int(size.low or 1)
     return not (concurrency.low * request <= int(tokens.low or 0) <= high(concurrency) * request)
@@ -117,7 +113,7 @@ def _per_rank_not_total(case: Case) -> Finding | None:
 
 
 def _ranks_differ(case: Case) -> Finding | Unsaid | None:
-    worst: tuple[float, Finding] | None = None
+    uneven: list[tuple[float, Finding]] = []
     for engine in case.ledger.engines:
         pools = [(r, q) for r in engine.ranks if (q := r.account.get("available_kv_cache_memory")) is not None]
         if len(pools) < 2:
@@ -133,15 +129,15 @@ def _ranks_differ(case: Case) -> Finding | Unsaid | None:
             idle = idle.plus(Interval(max(low(one), 0), None if one.high is None else max(one.high, 0)))
         detail = (
             f"{poorest[0].name} has {gib_text(poorest[1].interval)} for the KV cache, another rank "
-            f"{gib_text(gap)} more. The pool is "
-            f"sized by the rank with the fewest blocks; up to {gib_text(idle)} lie idle on the others."
+            f"{gib_text(gap)} more. The pool is sized by the rank with the fewest blocks; up to {gib_text(idle)} lie idle on "
+            "the others."
         )
         lines = merged(*(q.lines for _, q in pools))
         actions = _partition(case)
         found = Finding("ranks-differ", WARNING, "Ranks have unlike room", detail, lines, case.cost(gap), actions)
-        worst = max([x for x in (worst, (low(gap), found)) if x], key=lambda x: x[0])
-    if worst:
-        return worst[1]
+        uneven.append((low(gap), found))
+    if uneven:
+        return max(uneven, key=lambda u: u[0])[1]
     if case.world > 1 and len(case.held("available_kv_cache_memory")) == 1:
         return Unsaid("ranks-differ", "M of the other ranks: they print it only with VLLM_LOGGING_LEVEL=DEBUG")
     return None

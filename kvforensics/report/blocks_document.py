@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Document, Grid, Listing
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import bytes_text, gib_text, ratio, whole
-from kvforensics.report.whatif_document import Document, Grid, Listing
 from reconstruct.interval import Interval
 from reconstruct.planner.spec import MAMBA, MLA_LIKE
 from reconstruct.quantities import BY_NAME

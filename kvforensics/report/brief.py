@@ -30,7 +30,7 @@ def briefs(report: Report, look: Look) -> tuple[tuple[BriefLine, ...], ...]:
 def _brief(page: Page) -> tuple[BriefLine, ...]:
     facts = {fact.label: fact.text for fact in page.facts}
     model = facts.get("model", "")
-    answers = [f"{section.title}: {section.key}" if section.title else section.key for section in page.engines]
+    answers = [section.titled(section.key) for section in page.engines]
     return (
         BriefLine("start-up", page.headline + (f"; {model}" if model else "")),
         BriefLine("memory", "; ".join(answers) or facts.get("ended by", "no worker has said anything of its memory")),

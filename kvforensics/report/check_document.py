@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.checking import INSIDE, NOT_COMPARABLE, NOTHING, OUTSIDE
+from kvforensics.report.document import Document, Grid, Listing
 from kvforensics.report.header import headline
 from kvforensics.report.redaction import quoted
-from kvforensics.report.sizes import gib, percent, ratio, whole
-from kvforensics.report.whatif_document import Document, Grid, Listing, amount
+from kvforensics.report.sizes import amount, gib, percent, ratio, whole
 from kvforensics.report.wording import symbol
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME

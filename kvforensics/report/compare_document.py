@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Document, Grid, Listing
 from kvforensics.report.header import headline
 from kvforensics.report.redaction import quoted
-from kvforensics.report.sizes import UNKNOWN
-from kvforensics.report.whatif_document import Document, Grid, Listing, amount, step
+from kvforensics.report.sizes import UNKNOWN, amount, step
 from kvforensics.report.wording import line_numbers, symbol
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.quantities import ENGINE, RANK

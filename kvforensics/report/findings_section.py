@@ -46,6 +46,12 @@ class FindingText(NamedTuple):
     """Empty where it costs nothing that can be told."""
     advice: tuple[Advice, ...]
 
+    @property
+    def parts(self) -> list[str]:
+        """What stands below the title, in order."""
+        cost = f"costs {self.cost}" if self.cost else ""
+        return [part for part in (self.detail, cost, *(f"do: {one.sentence()}" for one in self.advice)) if part]
+
 
 class FindingsSection(NamedTuple):
     """The findings of one start-up."""

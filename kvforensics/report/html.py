@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from kvforensics.report.cells import RANK_HEADS, capacity_rows, rank_rows
 from kvforensics.report.geometry_section import HEADS
 from kvforensics.report.html_style import STYLE
 from kvforensics.report.page import pages
@@ -43,7 +44,7 @@ def render(report: Report, look: Look) -> str:
 
 def _page(page: Page) -> str:
     parts = [f'<h1 class="{escape(page.outcome)}">{escape(page.headline)}</h1>']
-    parts += [f'<p class="key">{escape(_titled(s, s.key))}</p>' for s in page.engines]
+    parts += [f'<p class="key">{escape(s.titled(s.key))}</p>' for s in page.engines]
     if page.verdict.answer:
         parts.append(f'<p class="verdict {page.verdict.severity or "well"}">{escape(page.verdict.answer)}</p>')
     parts.append(_facts(page))
@@ -53,18 +54,12 @@ def _page(page: Page) -> str:
     if page.verdict.findings:
         parts += ["<h2>Findings</h2>", *(_finding(f) for f in page.verdict.findings)]
     parts.append(_geometry(page))
-    missing = [*(f"{gap.symbols}: {gap.reason}" for gap in page.gaps), *page.hints, *page.verdict.unsaid]
-    parts += _list("Missing", map(escape, missing))
+    parts += _list("Missing", map(escape, page.missing))
     quotes = [f"L{quote.line} <code>{escape(quote.text)}</code>" for quote in page.unread]
-    more = [f"and {page.unread_more} more"] if page.unread_more else []
-    parts += _list("Lines about memory that no rule took", [*quotes, *more])
+    parts += _list("Lines about memory that no rule took", [*quotes, *page.unquoted])
     if page.legend:
         parts.append(f'<p class="legend">{escape("; ".join(page.legend))}</p>')
     return "<main>\n" + "\n".join(filter(None, parts)) + "\n</main>"
-
-
-def _titled(section: EngineSection, text: str) -> str:
-    return f"{section.title}: {text}" if section.title else text
 
 
 def _facts(page: Page) -> str:
@@ -79,12 +74,12 @@ def _facts(page: Page) -> str:
 def _section(section: EngineSection) -> str:
     parts = []
     for fall in section.waterfalls:
-        parts.append(f"<h2>{escape(_titled(section, fall.rank))}: where the memory went</h2>")
+        parts.append(f"<h2>{escape(section.titled(fall.rank))}: where the memory went</h2>")
         parts.append(_waterfall(fall))
     notes = " ".join(section.notes)
     parts.append(f'<p class="remark">{escape(notes)}</p>' if notes else "")
     if section.capacity:
-        rows = [(f.symbol, f.meaning, f.value, f.source.text(SOURCE_ROOM)) for f in section.capacity]
+        rows = capacity_rows(section, SOURCE_ROOM)
         parts += ["<h2>Capacity</h2>", _table(("", "", "", "source"), rows)]
     return "\n".join(filter(None, parts))
 
@@ -119,14 +114,8 @@ def _bar(bar: Bar, label: str) -> str:
 
 
 def _ranks(page: Page) -> str:
-    if not page.ranks:
-        return ""
-    heads = ("rank", "node", "W, GiB", "M, GiB", "blocks", "", "source")
-    rows = [
-        (r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(SOURCE_ROOM))
-        for r in page.ranks
-    ]
-    return "<h2>Ranks</h2>\n" + _table(heads, rows, right=(2, 3, 4))
+    rows = rank_rows(page, SOURCE_ROOM)
+    return "<h2>Ranks</h2>\n" + _table(RANK_HEADS, rows, right=(2, 3, 4)) if rows else ""
 
 
 def _finding(finding: FindingText) -> str:

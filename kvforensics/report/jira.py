@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvforensics.report.bars import draw
+from kvforensics.report.cells import (
+    BAR,
+    CAPACITY_HEADS,
+    RANK_HEADS,
+    capacity_rows,
+    rank_rows,
+    waterfall_heads,
+    waterfall_rows,
+    where,
+)
 from kvforensics.report.geometry_section import HEADS
 from kvforensics.report.page import pages
-from kvforensics.report.wording import ascii_only, line_numbers
+from kvforensics.report.wording import ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,8 +27,6 @@ if TYPE_CHECKING:
     from kvforensics.report.page import EngineSection, Page
     from kvforensics.report.waterfall import Waterfall
 
-BAR_CELLS = 20
-SOURCE_ROOM = 24
 ALWAYS = frozenset("\\{}[]|*^~!#")
 """Characters that start markup wherever they stand; `_`, `-` and `+` do at a word's edge only, `??` twice."""
 EDGES = frozenset("_-+")
@@ -48,11 +55,11 @@ def escaped(text: str) -> str:
 
 def _blocks(page: Page, look: Look) -> list[str]:
     found = [f"h3. {escaped(page.headline)}"]
-    found += [f"*{escaped(_titled(section, section.key))}*" for section in page.engines]
+    found += [f"*{escaped(section.titled(section.key))}*" for section in page.engines]
     if page.verdict.answer:
         colour = COLOURS[page.verdict.severity]
         found.append(f"{{color:{colour}}}*Verdict: {escaped(page.verdict.answer)}*{{color}}")
-    facts = [f"{fact.label}: {escaped(fact.text)}{_where(fact.lines)}" for fact in page.facts]
+    facts = [f"{fact.label}: {escaped(fact.text)}{where(fact.lines)}" for fact in page.facts]
     found.append(_list(facts))
     found += _titled_list("Conflicts: lines that cannot all be true", map(escaped, page.conflicts))
     for section in page.engines:
@@ -60,55 +67,34 @@ def _blocks(page: Page, look: Look) -> list[str]:
     found += _ranks(page)
     found += _findings(page)
     found += _geometry(page)
-    missing = [*(f"{gap.symbols}: {gap.reason}" for gap in page.gaps), *page.hints, *page.verdict.unsaid]
-    found += _titled_list("Missing", map(escaped, missing))
+    found += _titled_list("Missing", map(escaped, page.missing))
     quotes = [f"L{q.line} {{{{{escaped(q.text)}}}}}" for q in page.unread]
-    more = [f"and {page.unread_more} more"] if page.unread_more else []
-    found += _titled_list("Lines about memory that no rule took", [*quotes, *more])
+    found += _titled_list("Lines about memory that no rule took", [*quotes, *page.unquoted])
     return [*found, escaped("; ".join(page.legend))] if page.legend else found
-
-
-def _titled(section: EngineSection, text: str) -> str:
-    return f"{section.title}: {text}" if section.title else text
-
-
-def _where(lines: tuple[int, ...]) -> str:
-    return f" ({line_numbers(lines, SOURCE_ROOM)})" if lines else ""
 
 
 def _section(section: EngineSection, look: Look) -> list[str]:
     found = []
     for fall in section.waterfalls:
-        found += [f"*{escaped(_titled(section, fall.rank))}: where the memory went*", _waterfall(fall, look)]
+        found += [f"*{escaped(section.titled(fall.rank))}: where the memory went*", _waterfall(fall, look)]
     found.append(escaped(" ".join(section.notes)))
     if section.capacity:
-        rows = [(f.symbol, f.meaning, f.value, f.source.text(SOURCE_ROOM)) for f in section.capacity]
-        found.append(_table(("capacity", "", "", "source"), rows))
+        found.append(_table(CAPACITY_HEADS, capacity_rows(section)))
     return [block for block in found if block]
 
 
 def _waterfall(fall: Waterfall, look: Look) -> str:
-    heads = ["", "", "GiB", *([f"of {fall.scale}", ""] if fall.scale else []), "source"]
-    lines = [_row(map(escaped, heads), "||")]
-    for step in fall.steps:
-        sign = "-" if step.kind == "taken" else ""
-        label = f"of it {step.label}" if step.kind == "part" else step.label
-        cells = [escaped(sign + step.symbol), escaped(label), escaped(step.size)]
-        if fall.scale:
-            dot = "." if look.ascii_only else "·"
-            bar = draw(step.bar, BAR_CELLS, ascii_only=look.ascii_only, track=dot) if step.bar else ""
-            cells += [escaped(step.share), f"{{{{{escaped(bar)}}}}}" if bar else ""]
-        lines.append(_row([*cells, escaped(step.source.text(SOURCE_ROOM))], "|"))
+    lines = [_row(map(escaped, waterfall_heads(fall)), "||")]
+    for row in waterfall_rows(fall, look):
+        cells = [escaped(cell) for cell in row]
+        if fall.scale and row[BAR]:
+            cells[BAR] = f"{{{{{cells[BAR]}}}}}"
+        lines.append(_row(cells, "|"))
     return "\n".join(lines)
 
 
 def _ranks(page: Page) -> list[str]:
-    heads = ("rank", "node", "W, GiB", "M, GiB", "blocks", "", "source")
-    rows = [
-        (r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(SOURCE_ROOM))
-        for r in page.ranks
-    ]
-    return [_table(heads, rows)] if rows else []
+    return [_table(RANK_HEADS, rank_rows(page))] if page.ranks else []
 
 
 def _findings(page: Page) -> list[str]:
@@ -116,10 +102,8 @@ def _findings(page: Page) -> list[str]:
     for finding in page.verdict.findings:
         colour = COLOURS[finding.severity]
         title = f"{{color:{colour}}}*{finding.severity}: {escaped(finding.title)}*{{color}}"
-        lines.append(f"* {title}{_where(finding.lines)}")
-        parts = [finding.detail, f"costs {finding.cost}" if finding.cost else ""]
-        parts += [f"do: {one.sentence()}" for one in finding.advice]
-        lines += [f"** {escaped(part)}" for part in parts if part]
+        lines.append(f"* {title}{where(finding.lines)}")
+        lines += [f"** {escaped(part)}" for part in finding.parts]
     return ["*Findings*", "\n".join(lines)] if lines else []
 
 

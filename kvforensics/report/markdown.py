@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvforensics.report.bars import draw
+from kvforensics.report.cells import (
+    BAR,
+    CAPACITY_HEADS,
+    RANK_HEADS,
+    capacity_rows,
+    rank_rows,
+    waterfall_heads,
+    waterfall_rows,
+    where,
+)
 from kvforensics.report.geometry_section import HEADS
 from kvforensics.report.page import pages
-from kvforensics.report.wording import ascii_only, line_numbers
+from kvforensics.report.wording import ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,8 +26,6 @@ if TYPE_CHECKING:
     from kvforensics.report.page import EngineSection, Page
     from kvforensics.report.waterfall import Waterfall
 
-BAR_CELLS = 20
-SOURCE_ROOM = 24
 SPECIAL = frozenset("\\`*[]<|~&$")
 """Characters that start markup; an underscore does at a word's edge only."""
 
@@ -31,10 +38,10 @@ def render(report: Report, look: Look) -> str:
 
 def _blocks(page: Page, look: Look) -> list[str]:
     found = [f"### {escaped(page.headline)}"]
-    found += [f"**{escaped(_answer(section))}**" for section in page.engines]
+    found += [f"**{escaped(section.titled(section.key))}**" for section in page.engines]
     if page.verdict.answer:
         found.append(f"**Verdict: {escaped(page.verdict.answer)}**")
-    found.append(_list(f"{f.label}: {_value(f.label, f.text)}{_where(f.lines)}" for f in page.facts))
+    found.append(_list(f"{f.label}: {_value(f.label, f.text)}{where(f.lines)}" for f in page.facts))
     if page.conflicts:
         found += ["**Conflicts: lines that cannot all be true**", _list(map(escaped, page.conflicts))]
     for section in page.engines:
@@ -42,33 +49,19 @@ def _blocks(page: Page, look: Look) -> list[str]:
     found += _ranks(page, look)
     found += _findings(page)
     found += _geometry(page, look)
-    missing = [f"{gap.symbols}: {gap.reason}" for gap in page.gaps]
-    missing += [*page.hints, *page.verdict.unsaid]
-    if missing:
-        found += ["**Missing**", _list(map(escaped, missing))]
+    if untold := page.missing:
+        found += ["**Missing**", _list(map(escaped, untold))]
     if page.unread:
-        more = [f"and {page.unread_more} more"] if page.unread_more else []
-        found += [
-            "**Lines about memory that no rule took**",
-            _list([*(f"L{q.line} {code(q.text)}" for q in page.unread), *more]),
-        ]
+        quotes = [f"L{q.line} {code(q.text)}" for q in page.unread]
+        found += ["**Lines about memory that no rule took**", _list([*quotes, *page.unquoted])]
     if page.legend:
         found.append(f"_{escaped('; '.join(page.legend))}_")
     return found
 
 
-def _answer(section: EngineSection) -> str:
-    title = f"{section.title}: " if section.title else ""
-    return title + section.key
-
-
 def _value(label: str, text: str) -> str:
     """Give a fact; what is quoted from the log stands as code, so that nothing in it is markup."""
     return escaped(text) if label in {"GPU", "parallel", "start-ups", "version"} else code(text)
-
-
-def _where(lines: tuple[int, ...]) -> str:
-    return f" ({line_numbers(lines, SOURCE_ROOM)})" if lines else ""
 
 
 def _section(section: EngineSection, look: Look) -> list[str]:
@@ -78,45 +71,30 @@ def _section(section: EngineSection, look: Look) -> list[str]:
         found += [f"**{escaped(title)}: where the memory went**", _waterfall(fall, look)]
     found.append(escaped(" ".join(section.notes)))
     if section.capacity:
-        rows = [(f.symbol, f.meaning, f.value, f.source.text(SOURCE_ROOM)) for f in section.capacity]
-        found.append(_table(("capacity", "", "", "source"), [[escaped(c) for c in row] for row in rows], look=look))
+        rows = [[escaped(cell) for cell in row] for row in capacity_rows(section)]
+        found.append(_table(CAPACITY_HEADS, rows, look=look))
     return [block for block in found if block]
 
 
 def _waterfall(fall: Waterfall, look: Look) -> str:
-    heads = ["", "", "GiB", *([f"of {fall.scale}", ""] if fall.scale else []), "source"]
-    rows = []
-    for step in fall.steps:
-        sign = "-" if step.kind == "taken" else ""
-        label = f"of it {step.label}" if step.kind == "part" else step.label
-        row = [escaped(sign + step.symbol), escaped(label), escaped(step.size)]
-        if fall.scale:
-            dot = "." if look.ascii_only else "·"
-            bar = draw(step.bar, BAR_CELLS, ascii_only=look.ascii_only, track=dot) if step.bar else ""
-            row += [escaped(step.share), code(bar) if bar else ""]
-        rows.append([*row, escaped(step.source.text(SOURCE_ROOM))])
-    return _table(heads, rows, right=("GiB", f"of {fall.scale}"), look=look)
+    rows = [
+        [code(cell) if place == BAR and fall.scale and cell else escaped(cell) for place, cell in enumerate(row)]
+        for row in waterfall_rows(fall, look)
+    ]
+    return _table(waterfall_heads(fall), rows, right=("GiB", f"of {fall.scale}"), look=look)
 
 
 def _ranks(page: Page, look: Look) -> list[str]:
-    if not page.ranks:
-        return []
-    heads = ["rank", "node", "W, GiB", "M, GiB", "blocks", "", "source"]
-    rows = [
-        [r.name, r.node, r.weights, r.available, r.blocks, "binds" if r.binds else "", r.source.text(SOURCE_ROOM)]
-        for r in page.ranks
-    ]
-    return [_table(heads, [[escaped(c) for c in row] for row in rows], right=("W, GiB", "M, GiB", "blocks"), look=look)]
+    rows = [[escaped(cell) for cell in row] for row in rank_rows(page)]
+    return [_table(RANK_HEADS, rows, right=("W, GiB", "M, GiB", "blocks"), look=look)] if rows else []
 
 
 def _findings(page: Page) -> list[str]:
     """Give each finding as a list item, its parts nested below."""
     lines = []
     for finding in page.verdict.findings:
-        lines.append(f"- **{finding.severity}: {escaped(finding.title)}**{_where(finding.lines)}")
-        parts = [finding.detail, f"costs {finding.cost}" if finding.cost else ""]
-        parts += [f"do: {one.sentence()}" for one in finding.advice]
-        lines += [f"  - {escaped(part)}" for part in parts if part]
+        lines.append(f"- **{finding.severity}: {escaped(finding.title)}**{where(finding.lines)}")
+        lines += [f"  - {escaped(part)}" for part in finding.parts]
     return ["**Findings**", "\n".join(lines)] if lines else []
 
 

@@ -58,6 +58,10 @@ class EngineSection(NamedTuple):
     """Which rank is shown and why, and whether the ledger closes."""
     capacity: tuple[Figure, ...]
 
+    def titled(self, text: str) -> str:
+        """Give text under the engine's title, where it has one."""
+        return f"{self.title}: {text}" if self.title else text
+
 
 class Page(NamedTuple):
     """One start-up."""
@@ -78,6 +82,16 @@ class Page(NamedTuple):
     geometry: GeometrySection | None = None
     """What the model's own config adds to the engines shown."""
     verdict: FindingsSection = NO_FINDINGS
+
+    @property
+    def missing(self) -> list[str]:
+        """What the log does not tell, why, and how to get it."""
+        return [*(f"{gap.symbols}: {gap.reason}" for gap in self.gaps), *self.hints, *self.verdict.unsaid]
+
+    @property
+    def unquoted(self) -> list[str]:
+        """How many unread lines are not quoted, where there are any."""
+        return [f"and {self.unread_more} more"] if self.unread_more else []
 
 
 def pages(report: Report, look: Look) -> tuple[Page, ...]:

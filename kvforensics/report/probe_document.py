@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Document, Grid, Listing
 from kvforensics.report.probe_json import timings
 from kvforensics.report.redaction import quoted
-from kvforensics.report.sizes import UNKNOWN, gib, whole
-from kvforensics.report.whatif_document import Document, Grid, Listing, amount
+from kvforensics.report.sizes import UNKNOWN, amount, gib, whole
 from kvforensics.report.wording import symbol
 from live_probe.measurement import INTERRUPTED, Unread
 from reconstruct.interval import Interval

@@ -10,6 +10,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from reconstruct.quantities import BY_NAME
 from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
@@ -157,3 +158,20 @@ def _joined(low: str | None, high: str | None, *, negative: bool) -> str:
     if high is None:
         return f"≥ {low}"
     return low if low == high else f"{low} {'to' if negative else '–'} {high}"
+
+
+def amount(name: str, interval: Interval) -> str:
+    """Give a figure of a quantity: GiB, whole numbers or a ratio."""
+    if interval.low is None and interval.high is None:
+        return UNKNOWN
+    unit = BY_NAME[name].unit
+    if unit == "B" and name != "bytes_per_block":
+        return gib(interval)
+    return ratio(interval) if unit == "1" else whole(interval)
+
+
+def step(name: str, interval: Interval) -> str:
+    """Give a change of a quantity, with its sign."""
+    text = amount(name, interval)
+    grows = interval.low is not None and interval.low >= 0 and interval.high != 0
+    return f"+{text}" if grows and text[:1].isdigit() else text

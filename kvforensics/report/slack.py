@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvforensics.report.cells import where
 from kvforensics.report.page import pages
 from kvforensics.report.table import capacity_text, waterfall_text
-from kvforensics.report.wording import ascii_only, line_numbers
+from kvforensics.report.wording import ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 WIDTH = 90
 """Columns of the blocks: what a message shows without wrapping, and the figures' words need."""
-SOURCE_ROOM = 24
 MARKS = frozenset("*_~`")
 EMOJI = re.compile(r":[\w+'-]+:")
 SIGNS = {
@@ -49,31 +49,22 @@ def escaped(text: str) -> str:
 
 def _lines(page: Page, look: Look) -> list[str]:
     found = [f"*{escaped(page.headline)}*"]
-    found += [escaped(_titled(section, section.key)) for section in page.engines]
+    found += [escaped(section.titled(section.key)) for section in page.engines]
     if page.verdict.answer:
         found.append(f"{SIGNS[page.verdict.severity]} {escaped(page.verdict.answer)}")
-    found += [f"• {fact.label}: {escaped(fact.text)}{_where(fact.lines)}" for fact in page.facts]
+    found += [f"• {fact.label}: {escaped(fact.text)}{where(fact.lines)}" for fact in page.facts]
     found += _list("Conflicts: lines that cannot all be true", page.conflicts)
     for section in page.engines:
         found += _section(section, look)
     found += _findings(page)
-    missing = [*(f"{gap.symbols}: {gap.reason}" for gap in page.gaps), *page.hints, *page.verdict.unsaid]
-    return [*found, *_list("Missing", missing)]
-
-
-def _titled(section: EngineSection, text: str) -> str:
-    return f"{section.title}: {text}" if section.title else text
-
-
-def _where(lines: tuple[int, ...]) -> str:
-    return f" ({line_numbers(lines, SOURCE_ROOM)})" if lines else ""
+    return [*found, *_list("Missing", page.missing)]
 
 
 def _section(section: EngineSection, look: Look) -> list[str]:
     found = []
     for fall in section.waterfalls:
         found += [
-            f"*{_plain(_titled(section, fall.rank))}: where the memory went*",
+            f"*{_plain(section.titled(fall.rank))}: where the memory went*",
             *_block(waterfall_text(fall, look)),
         ]
     notes = " ".join(section.notes)
@@ -96,11 +87,9 @@ def _findings(page: Page) -> list[str]:
     found = ["*Findings*"] if page.verdict.findings else []
     for finding in page.verdict.findings:
         found.append(
-            f"{SIGNS[finding.severity]} {escaped(f'{finding.severity}: {finding.title}')}{_where(finding.lines)}"
+            f"{SIGNS[finding.severity]} {escaped(f'{finding.severity}: {finding.title}')}{where(finding.lines)}"
         )
-        parts = [finding.detail, f"costs {finding.cost}" if finding.cost else ""]
-        parts += [f"do: {one.sentence()}" for one in finding.advice]
-        found += [f"    • {escaped(part)}" for part in parts if part]
+        found += [f"    • {escaped(part)}" for part in finding.parts]
     return found
 
 

@@ -58,19 +58,16 @@ def _page(sheet: Sheet, page: Page) -> None:
     if not page.engines:
         _verdict(sheet, page)
     for i, section in enumerate(page.engines):
-        title = f"{section.title}: " if section.title else ""
-        sheet.print("", sheet.text(title + section.key, "bold"))
+        sheet.print("", sheet.text(section.titled(section.key), "bold"))
         if i == 0:
             _verdict(sheet, page)
         _section(sheet, section)
     _ranks(sheet, page)
     _findings(sheet, page)
     _geometry(sheet, page)
-    gaps = [f"{gap.symbols}: {gap.reason}" for gap in page.gaps]
-    sheet.listing("Missing", [*gaps, *page.hints, *page.verdict.unsaid])
-    more = [f"and {page.unread_more} more"] if page.unread_more else []
+    sheet.listing("Missing", page.missing)
     quotes = [f"L{quote.line} {quote.text}" for quote in page.unread]
-    sheet.listing("Lines about memory that no rule took", [*quotes, *more])
+    sheet.listing("Lines about memory that no rule took", [*quotes, *page.unquoted])
     if page.legend:
         sheet.print("", sheet.text("; ".join(page.legend), "dim"))
 

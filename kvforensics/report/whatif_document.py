@@ -1,11 +1,12 @@
-"""A report as titled tables and lists, before any renderer; and the answer to `whatif` as such."""
+"""The answer to `whatif` as a document."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Document, Grid, Listing
 from kvforensics.report.redaction import quoted
-from kvforensics.report.sizes import UNKNOWN, gib, ratio, whole
+from kvforensics.report.sizes import amount, step
 from kvforensics.report.wording import symbol
 from reconstruct.quantities import BY_NAME
 from reconstruct.whatif_target import MAYBE, SURE
@@ -14,34 +15,7 @@ if TYPE_CHECKING:
     from kvforensics.report.look import Look
     from kvforensics.whatif import WhatIf
     from reconstruct.change import Effect, TermChange
-    from reconstruct.interval import Interval
     from reconstruct.whatif_target import Search, Way
-
-
-class Grid(NamedTuple):
-    """One table: its title, heads, rows of text, and the heads of columns that are flush right."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[str, ...] = ()
-
-
-class Listing(NamedTuple):
-    """A titled list."""
-
-    title: str
-    lines: tuple[str, ...]
-
-
-class Document(NamedTuple):
-    """A whole report. mood: `good`, `bad` or `open`, for the headline's colour."""
-
-    headline: str
-    mood: str
-    facts: tuple[tuple[str, str], ...]
-    blocks: tuple[Grid | Listing, ...]
-    notes: tuple[str, ...] = ()
 
 
 MOODS = {"starts": "good", "does not start": "bad"}
@@ -55,23 +29,6 @@ KINDS = {
 WAYS_SHOWN = 6
 """Ways listed that may reach a target, or reach it at a higher price."""
 TITLES = {SURE: "surely", MAYBE: "may"}
-
-
-def amount(name: str, interval: Interval) -> str:
-    """Give a figure of a quantity: GiB, whole numbers or a ratio."""
-    if interval.low is None and interval.high is None:
-        return UNKNOWN
-    unit = BY_NAME[name].unit
-    if unit == "B" and name != "bytes_per_block":
-        return gib(interval)
-    return ratio(interval) if unit == "1" else whole(interval)
-
-
-def step(name: str, interval: Interval) -> str:
-    """Give a change of a quantity, with its sign."""
-    text = amount(name, interval)
-    grows = interval.low is not None and interval.low >= 0 and interval.high != 0
-    return f"+{text}" if grows and text[:1].isdigit() else text
 
 
 def whatif_document(answer: WhatIf, look: Look) -> Document:

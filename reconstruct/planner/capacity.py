@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.packing import most_common_count
-from reconstruct.planner.pages import block_stride_alignment, cdiv, page_size_bytes, round_up
+from reconstruct.planner.pages import block_stride_alignment, cdiv, page_size_bytes, page_sizes, round_up
 from reconstruct.planner.requests import blocks_per_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconstruct.planner.grouping import Group
+    from reconstruct.planner.group import Group
     from reconstruct.planner.requests import RequestScope
     from reconstruct.planner.rules import PlannerRules
     from reconstruct.planner.spec import LayerSpec
@@ -30,7 +30,7 @@ class Planning(NamedTuple):
 
 def group_page_bytes(group: Group, rules: PlannerRules) -> int:
     """Bytes of one block of the group's spec: one layer's page, or all pages of a mixed group."""
-    return sum(page_size_bytes(spec, rules) for spec in group.specs)
+    return sum(page_sizes(group.specs, rules))
 
 
 def group_bytes(group: Group, rules: PlannerRules) -> int:
@@ -80,10 +80,10 @@ def _tuple_pool_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
     slots: dict[int, int] = {}
     for group in groups:
         # A group without layers on this worker still lists the whole model's specs.
-        for page, count in Counter(page_size_bytes(spec, rules) for spec in group.specs if group.layers).items():
+        for page, count in Counter(page_sizes(group.specs, rules) if group.layers else ()).items():
             slots[page] = max(slots.get(page, 0), count)
     if rules.tuple_pool == "tuples":
-        if not slots.keys() <= {page_size_bytes(spec, rules) for spec in groups[0].specs}:
+        if not slots.keys() <= set(page_sizes(groups[0].specs, rules)):
             # v1/worker/gpu_model_runner.py asserts that every layer has a tensor; only these page sizes get some.
             raise WouldNotStart("a pipeline stage has cache pages of a size that its full MLA layers do not have")
         return _tuple_page_bytes(groups, rules) * max(slots.values(), default=0)
@@ -92,7 +92,7 @@ def _tuple_pool_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
 
 def _tuple_page_bytes(groups: Sequence[Group], rules: PlannerRules) -> int:
     """One page of each size that the full MLA layers have."""
-    return sum({page_size_bytes(spec, rules) for spec in groups[0].specs})
+    return sum(set(page_sizes(groups[0].specs, rules)))
 
 
 def request_blocks(group: Group, length: int, planning: Planning) -> int:

@@ -136,7 +136,7 @@ def _check_release(config: Mapping[str, object], version: str, release: tuple[in
             raise Unsupported(f"architecture {architecture!r} stands in no vLLM registry that is known here")
         return
     first, last = known
-    if release < release_of(first)[: len(release)] and release[:2] < release_of(first)[:2]:
+    if release[:2] < release_of(first)[:2]:
         raise Unsupported(f"{architecture} came to vLLM after {version}: the first release known to have it is {first}")
     if last is not None and release[:2] > release_of(last)[:2]:
         raise Unsupported(f"{architecture} left vLLM before {version}: the last release known to have it is {last}")
@@ -172,19 +172,19 @@ def _scene(
     config: Mapping[str, object], launch: Launch, geometry: Geometry, release: tuple[int, ...], length: int
 ) -> Scene:
     dtype = model_dtype(config, launch, release)
-    cached = cache_dtype(config, launch, geometry, release)
+    cached = cache_dtype(config, launch, release)
     ranks = launch.tensor_parallel_size
     setting = Setting(
-        release,
-        capability(launch.device),
-        launch.block_size,
-        cached,
-        max(geometry.heads // ranks, 1),
-        max(geometry.kv_heads // ranks, 1),
-        geometry.head_size,
-        geometry.mm_prefix,
-        launch.decode_context_parallel_size,
-        geometry.view.maybe_number("qk_nope_head_dim") or 0,
+        release=release,
+        major=capability(launch.device),
+        asked=launch.block_size,
+        cache_dtype=cached,
+        heads=max(geometry.heads // ranks, 1),
+        kv_heads=max(geometry.kv_heads // ranks, 1),
+        widest=geometry.head_size,
+        mm_prefix=geometry.mm_prefix,
+        dcp=launch.decode_context_parallel_size,
+        nope=geometry.view.maybe_number("qk_nope_head_dim") or 0,
     )
     caching = _caching(geometry, launch, release)
     speculative = 0 if launch.speculative_config is None else launch.speculative_config.num_speculative_tokens

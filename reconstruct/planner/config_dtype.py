@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconstruct.planner.config_backends import capability
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.models.view import architecture_of
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconstruct.planner.launch import Launch
-    from reconstruct.planner.models.layers import Geometry
 
 _NAMES = {"half": "float16", "float": "float32", "float16": "float16", "bfloat16": "bfloat16", "float32": "float32"}
 _MODELOPT = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
@@ -60,8 +60,8 @@ def model_dtype(config: Mapping[str, object], launch: Launch, release: tuple[int
     """Dtype that the model runs in.
 
     Source: vllm 0.32.0 config/model.py _get_and_verify_dtype, model_arch_config_convertor.py get_torch_dtype. A float32
-    checkpoint runs in the device's preferred type (0.9.1 on) or in float16 (before; Gemma 2 and 3 in bfloat16). Raises
-    Unsupported where the config states none: the engine then looks into the checkpoint.
+    checkpoint runs in the device's preferred type (0.9.1 on) or in float16 (before; Gemma 2 and 3 in bfloat16 up to
+    0.8.0). Raises Unsupported where the config states none: the engine then looks into the checkpoint.
     """
     if launch.dtype != "auto":
         if launch.dtype not in _NAMES:
@@ -74,7 +74,8 @@ def model_dtype(config: Mapping[str, object], launch: Launch, release: tuple[int
         return stated
     if release >= (0, 9, 1):
         return "float16" if launch.runner == "pooling" else "bfloat16"
-    return "bfloat16" if str(config.get("model_type")).startswith(("gemma2", "gemma3")) else "float16"
+    is_gemma = str(config.get("model_type")).startswith(("gemma2", "gemma3"))
+    return "bfloat16" if is_gemma and release < (0, 8, 1) else "float16"
 
 
 def _stated(config: Mapping[str, object]) -> str | None:
@@ -90,17 +91,17 @@ def _stated(config: Mapping[str, object]) -> str | None:
     return None
 
 
-def cache_dtype(config: Mapping[str, object], launch: Launch, geometry: Geometry, release: tuple[int, ...]) -> str:
+def cache_dtype(config: Mapping[str, object], launch: Launch, release: tuple[int, ...]) -> str:
     """Cache dtype in force, "auto" standing for the model's own.
 
     Source: vllm 0.32.0 utils/torch_utils.py resolve_kv_cache_dtype_string (checkpoints that ModelOpt quantised, from
     0.14.0), attention.py Attention.__init__ (other checkpoints with a kv_cache_scheme, from 0.15.0), models/config.py
-    (DeepSeek V3.2 and GLM-5). Raises WouldNotStart for a dtype that the release does not have.
+    (DeepSeek V3.2; GLM-5 on data-centre Blackwell, from 0.32.0). Raises WouldNotStart for a dtype that the release does not have.
     """
     asked = launch.kv_cache_dtype
     if asked != "auto":
         first = _FIRST.get(asked)
-        if first is None or asked not in STORED_AS:
+        if first is None:
             raise Unsupported(f"cache dtype {asked!r} is not known here")
         if release < first:
             raise WouldNotStart(f"vLLM {launch.engine_version} has no cache dtype {asked!r}")
@@ -109,9 +110,9 @@ def cache_dtype(config: Mapping[str, object], launch: Launch, geometry: Geometry
         is_v32 = architecture_of(config) == "DeepseekV32ForCausalLM"
         return "auto" if asked == "bfloat16" and is_v32 else asked
     chosen = _from_checkpoint(config, release)
-    if chosen == "auto" and architecture_of(config) == "GlmMoeDsaForCausalLM" and launch.device.startswith("B"):
-        return "fp8_e4m3" if release >= (0, 31) else "auto"
-    del geometry
+    is_glm = architecture_of(config) == "GlmMoeDsaForCausalLM"
+    if chosen == "auto" and is_glm and release >= (0, 32) and capability(launch.device) == "10":
+        return "fp8_e4m3"
     return chosen
 
 

@@ -10,7 +10,7 @@ from reconstruct.planner.config_dtype import STORED_AS, quant_mode
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.models.latents import index_bytes
 from reconstruct.planner.models.layers import V4, Attention, Index, Latent, State
-from reconstruct.planner.pages import cdiv
+from reconstruct.planner.pages import DS_MLA_BYTES, DS_V4_BYTES, cdiv
 from reconstruct.planner.spec import (
     CHUNKED,
     CROSS,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from reconstruct.planner.config_blocks import Blocks
     from reconstruct.planner.models.layers import CacheLayer
 
-PACKED_ROW = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
+_PACKED_ROW = {"fp8_ds_mla": DS_MLA_BYTES, "nvfp4_ds_mla": 352}
 """Bytes per token of FlashMLA's packed rows (0.32.0 mla_attention.py MLAAttention.get_kv_cache_spec)."""
-V4_ROW, V4_ALIGNMENT, V4_WINDOW_BLOCK = 584, 576, 64
-"""DeepSeek-V4's packed row, the multiple a page is rounded to, and the block of its window cache (sparse_swa.py)."""
+_V4_ALIGNMENT, _V4_WINDOW_BLOCK = 576, 64
+"""The multiple that DeepSeek-V4's pages are rounded to, and the block of its window cache (sparse_swa.py)."""
 
 _TURBOQUANT = {
     "turboquant_k8v4": (8, 4),
@@ -178,7 +178,7 @@ def _latent(layer: Latent, scene: Scene) -> LayerSpec:
     packed = layer.sparse and dtype.startswith(("fp8", "nvfp4"))
     if backend is not None and packed:
         packed = needs_packed_rows(backend, dtype)
-    if packed and dtype not in PACKED_ROW:
+    if packed and dtype not in _PACKED_ROW:
         dtype = "fp8_ds_mla"
     spec = LayerSpec(
         MLA,
@@ -191,11 +191,15 @@ def _latent(layer: Latent, scene: Scene) -> LayerSpec:
     )
     if release >= (0, 11):
         spec = spec._replace(cache_dtype_str=dtype)
-    if release >= (0, 31):
-        spec = spec._replace(max_tp_shards=1)
-    if dtype in PACKED_ROW and release >= (0, 11):
-        spec = spec._replace(state_content_bytes=PACKED_ROW[dtype])
+    spec = spec._replace(max_tp_shards=_tp_shards(release))
+    if dtype in _PACKED_ROW and release >= (0, 11):
+        spec = spec._replace(state_content_bytes=_PACKED_ROW[dtype])
     return spec if backend is None else _stride(backend, spec, release)
+
+
+def _tp_shards(release: tuple[int, ...]) -> int | None:
+    """Ranks that share one stored vector: every rank keeps it whole (0.31.0 on states so)."""
+    return 1 if release >= (0, 31) else None
 
 
 def _index(layer: Index, scene: Scene) -> LayerSpec:
@@ -204,7 +208,7 @@ def _index(layer: Index, scene: Scene) -> LayerSpec:
     spec = LayerSpec(MLA, scene.blocks.attention, 1, layer.width, 0, dtype)
     if layer.in_model_dtype or release < (0, 31):
         return spec if release < (0, 18) else _stride(backend_of(layer, scene.setting), spec, release)
-    spec = spec._replace(max_tp_shards=1, cache_role="indexer")
+    spec = spec._replace(max_tp_shards=_tp_shards(release), cache_role="indexer")
     return _stride(backend_of(layer, scene.setting), spec, release)
 
 
@@ -244,19 +248,15 @@ def _v4(layer: V4, scene: Scene) -> tuple[LayerSpec, ...]:
         raise WouldNotStart("DeepSeek-V4 needs vLLM 0.20.0 or later")
     if scene.setting.major != "9" or scene.cache_dtype in {"bfloat16", "float16"}:
         raise Unsupported("DeepSeek-V4's cache is known here for Hopper cards with the packed fp8 layout only")
-    window = _v4_spec(SLIDING_MLA, V4_WINDOW_BLOCK, layer.head_size, scene)._replace(sliding_window=layer.window)
+    window = _v4_spec(SLIDING_MLA, _V4_WINDOW_BLOCK, layer.head_size, scene)._replace(sliding_window=layer.window)
     if layer.compress <= 1:
         return (window,)
     indexer: tuple[LayerSpec, ...] = ()
     compressed = _v4_spec(MLA, scene.blocks.attention, layer.head_size, scene)
     compressed = compressed._replace(tokens_per_state=layer.compress, block_stride_alignment=_v4_stride(release))
     if layer.compress == 4:
-        indexer = (_v4_index(layer, scene), _v4_state(4, 2 * 2 * layer.index_head, release))
-    return (window, *indexer, compressed, _v4_state(layer.compress, _overlap(layer) * 2 * layer.head_size, release))
-
-
-def _overlap(layer: V4) -> int:
-    return 2 if layer.compress == 4 else 1
+        indexer = (_v4_index(layer, scene), _v4_state(4, layer.index_head, release))
+    return (window, *indexer, compressed, _v4_state(layer.compress, layer.head_size, release))
 
 
 def _v4_stride(release: tuple[int, ...]) -> KernelBlocks | None:
@@ -274,9 +274,9 @@ def _v4_spec(kind: str, block: int, width: int, scene: Scene) -> LayerSpec:
         "FP8_PER_TENSOR",
         cache_dtype_str="fp8_ds_mla",
         model_version="deepseek_v4",
-        alignment=V4_ALIGNMENT,
-        state_content_bytes=V4_ROW,
-        max_tp_shards=1 if scene.setting.release >= (0, 31) else None,
+        alignment=_V4_ALIGNMENT,
+        state_content_bytes=DS_V4_BYTES,
+        max_tp_shards=_tp_shards(scene.setting.release),
     )
 
 
@@ -289,24 +289,24 @@ def _v4_index(layer: V4, scene: Scene) -> LayerSpec:
         index_bytes(layer.index_head),
         0,
         "uint8",
-        alignment=V4_ALIGNMENT,
+        alignment=_V4_ALIGNMENT,
         tokens_per_state=layer.compress,
         block_stride_alignment=_v4_stride(release),
-        max_tp_shards=1 if release >= (0, 31) else None,
+        max_tp_shards=_tp_shards(release),
     )
 
 
-def _v4_state(compress: int, width: int, release: tuple[int, ...]) -> LayerSpec:
-    """Float32 state of a compressor: the tokens of the blocks it still works on."""
+def _v4_state(compress: int, head_size: int, release: tuple[int, ...]) -> LayerSpec:
+    """Float32 state of a compressor: two vectors a token of the blocks it still works on, which overlap at ratio 4."""
     overlap = 2 if compress == 4 else 1
     return LayerSpec(
         SLIDING_MLA,
         4 if compress == 4 else 8,
         1,
-        width,
+        overlap * 2 * head_size,
         0,
         "float32",
         sliding_window=overlap * compress,
-        alignment=V4_ALIGNMENT,
-        max_tp_shards=1 if release >= (0, 31) else None,
+        alignment=_V4_ALIGNMENT,
+        max_tp_shards=_tp_shards(release),
     )

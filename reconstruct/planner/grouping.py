@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reconstruct.planner.errors import Unsupported, WouldNotStart
+from reconstruct.planner.group import Group, mixed
 from reconstruct.planner.merging import WindowsDiffer, are_one_type, are_uniform, mergeable, type_text
+from reconstruct.planner.packing import packed_groups, tuple_groups
 from reconstruct.planner.pages import cdiv, is_full, page_size_bytes
 from reconstruct.planner.promotion import promote
 from reconstruct.planner.spec import CHUNKED, HIDDEN, MAMBA, MLA, MLA_LIKE, SLIDING, SLIDING_MLA, dtype_size
@@ -14,31 +16,9 @@ from reconstruct.planner.spec import CHUNKED, HIDDEN, MAMBA, MLA, MLA_LIKE, SLID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from reconstruct.planner.group import Layers
     from reconstruct.planner.rules import PlannerRules
     from reconstruct.planner.spec import LayerSpec
-
-Layers = dict[int, "LayerSpec"]
-"""Layer number to spec, in registration order."""
-
-
-class Group(NamedTuple):
-    """Layers with one block table.
-
-    `specs` holds one spec for all layers, or, in a group of one type with mixed pages, one spec for each layer.
-    """
-
-    layers: tuple[int, ...]
-    specs: tuple[LayerSpec, ...]
-    mixed: bool = False
-
-    @property
-    def block_size(self) -> int:
-        """Tokens that one block spans on one rank."""
-        return self.specs[0].block_size
-
-    def layer_specs(self) -> tuple[LayerSpec, ...]:
-        """One spec a layer."""
-        return self.specs if self.mixed else self.specs * len(self.layers)
 
 
 class PagesDiffer(WouldNotStart):
@@ -66,11 +46,6 @@ def _only(windows: Iterable[int | None]) -> int | None:
     if len(sizes) > 1:
         raise WindowsDiffer("all attention layers of one group must have the same window size")
     return sizes.pop() if sizes else None
-
-
-def mixed(specs: Layers) -> Group:
-    """One group of one type that keeps each layer's own page (KU _get_kv_cache_groups_uniform_type)."""
-    return Group(tuple(specs), tuple(specs.values()), mixed=True)
 
 
 def cache_groups(specs: Layers, disable_hybrid: bool, block_outer: bool, rules: PlannerRules) -> list[Group]:
@@ -106,8 +81,6 @@ def _check_glm_layout(distinct: Sequence[LayerSpec], rules: PlannerRules) -> Non
 
 
 def _hybrid_groups(specs: Layers, block_outer: bool, rules: PlannerRules) -> list[Group]:
-    from reconstruct.planner.packing import packed_groups, tuple_groups
-
     if rules.packing == "tuples" and (groups := tuple_groups(specs, rules)):
         return groups
     hidden = {layer: spec for layer, spec in specs.items() if spec.kind == HIDDEN}

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.errors import WouldNotStart
-from reconstruct.planner.grouping import Group, Layers, mixed
+from reconstruct.planner.group import Group, Layers, mixed
 from reconstruct.planner.merging import are_one_type
-from reconstruct.planner.pages import cdiv, page_size_bytes
-from reconstruct.planner.spec import MLA_LIKE, SLIDING_MLA
+from reconstruct.planner.pages import cdiv, page_size_bytes, page_sizes
+from reconstruct.planner.spec import MLA_LIKE, SLIDING_LIKE, SLIDING_MLA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +29,13 @@ def approximate_gcd(values: Sequence[int], lower_bound: int) -> int:
 
 def most_common_count(specs: Sequence[LayerSpec], rules: PlannerRules) -> int:
     """How often the most frequent page size occurs (KI get_num_layer_tuples, get_max_layers_per_page_size)."""
-    return max(Counter(page_size_bytes(spec, rules) for spec in specs).values())
+    return max(Counter(page_sizes(specs, rules)).values())
 
 
 def _by_page(specs: Layers, rules: PlannerRules) -> dict[int, list[int]]:
     pages: dict[int, list[int]] = {}
-    for layer, spec in specs.items():
-        pages.setdefault(page_size_bytes(spec, rules), []).append(layer)
+    for layer, page in zip(specs, page_sizes(tuple(specs.values()), rules), strict=True):
+        pages.setdefault(page, []).append(layer)
     return pages
 
 
@@ -121,7 +121,7 @@ def packed_groups(specs: Layers, rules: PlannerRules) -> list[Group]:
 
     def holds_states(bucket: _Bucket) -> bool:
         kind = bucket.first.kind
-        return kind in rules.state_buckets and (not step or "SlidingWindow" not in kind)
+        return kind in rules.state_buckets and (not step or kind not in SLIDING_LIKE)
 
     anchor = max(b.widest_group_bytes(len(b.specs) if holds_states(b) else groups_of(b)) for b in buckets)
     groups = []
@@ -135,14 +135,18 @@ def packed_groups(specs: Layers, rules: PlannerRules) -> list[Group]:
 
 
 def _type_buckets(specs: Layers, rules: PlannerRules) -> list[Layers]:
-    """Each layer joins the first bucket whose type it shares."""
-    buckets: list[tuple[dict[LayerSpec, None], Layers]] = []
+    """Each layer joins the first bucket whose type it shares, as do all layers that equal it."""
+    buckets: list[tuple[list[LayerSpec], Layers]] = []
+    home: dict[LayerSpec, Layers] = {}
     for layer, spec in specs.items():
-        for members, layers in buckets:
-            if spec in members or are_one_type((*members, spec), rules):
-                members[spec] = None
-                layers[layer] = spec
-                break
-        else:
-            buckets.append(({spec: None}, {layer: spec}))
+        if spec not in home:
+            for members, layers in buckets:
+                if are_one_type((*members, spec), rules):
+                    members.append(spec)
+                    home[spec] = layers
+                    break
+            else:
+                home[spec] = {}
+                buckets.append(([spec], home[spec]))
+        home[spec][layer] = spec
     return [layers for _, layers in buckets]

@@ -21,6 +21,8 @@ from reconstruct.planner.spec import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconstruct.planner.rules import PlannerRules
 
 _LATER_FIELDS = (
@@ -112,6 +114,12 @@ def page_size_bytes(spec: LayerSpec, rules: PlannerRules) -> int:
     if spec.page_size_padded < real:
         raise WouldNotStart(f"a {spec.kind} page of {real} bytes does not fit its padded size {spec.page_size_padded}")
     return spec.page_size_padded
+
+
+def page_sizes(specs: Sequence[LayerSpec], rules: PlannerRules) -> list[int]:
+    """`page_size_bytes` of each spec, worked out once for those that are equal: most layers of a model are."""
+    known = {spec: page_size_bytes(spec, rules) for spec in dict.fromkeys(specs)}
+    return [known[spec] for spec in specs]
 
 
 def unpadded_page_size_bytes(spec: LayerSpec, rules: PlannerRules) -> int:

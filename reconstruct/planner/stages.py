@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.capacity import bytes_per_block, group_page_bytes, need_terms
 from reconstruct.planner.errors import BadSetting, WouldNotStart
-from reconstruct.planner.grouping import Group, cache_groups
+from reconstruct.planner.group import Group
+from reconstruct.planner.grouping import cache_groups
 from reconstruct.planner.merging import type_text
 from reconstruct.planner.pages import as_reported
 from reconstruct.planner.spec import FULL, MAMBA, MLA_LIKE
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconstruct.planner.capacity import NeedTerm, Planning
-    from reconstruct.planner.grouping import Layers
+    from reconstruct.planner.group import Layers
     from reconstruct.planner.rules import PlannerRules
     from reconstruct.planner.spec import LayerSpec
 

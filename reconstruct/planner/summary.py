@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconstruct.planner.capacity import request_blocks
-from reconstruct.planner.pages import page_size_bytes, unpadded_page_size_bytes
+from reconstruct.planner.pages import page_sizes, unpadded_page_size_bytes
 from reconstruct.planner.requests import grows_with_length, length_share
 from reconstruct.planner.result import GroupPlan, NotStated
 from reconstruct.planner.spec import CIRCULAR
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconstruct.planner.capacity import Planning
-    from reconstruct.planner.grouping import Group
+    from reconstruct.planner.group import Group
     from reconstruct.planner.stages import Stage
 
 
@@ -28,7 +28,7 @@ def _group_plan(group: Group, stage: Stage, length: int, planning: Planning) -> 
     # A mixed group that was not cut (0.11.0 to 0.16.0) still lists every stage's pages.
     whole = group.mixed and len(group.specs) != len(group.layers)
     specs = tuple(stage.layers[layer] for layer in group.layers) if whole else group.layer_specs()
-    pages = tuple(page_size_bytes(spec, rules) for spec in specs)
+    pages = tuple(page_sizes(specs, rules))
     return GroupPlan(
         kind="UniformTypeKVCacheSpecs" if group.mixed else group.specs[0].kind,
         layers=group.layers,

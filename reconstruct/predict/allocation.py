@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconstruct.planner.pages import round_up
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,20 +21,16 @@ SPLIT_LIMIT = 20 << 20
 """max_split_size_mb=20, which vLLM sets around load_model from 0.21.0 and around the profile run from 0.31.0."""
 
 
-def _up(value: int, grain: int) -> int:
-    return -(-value // grain) * grain
-
-
 def charged(nbytes: int, split_limit: int | None = None) -> int:
     """Bytes by which `memory_allocated` grows for a tensor of `nbytes`.
 
     A request is rounded up to 512 B. From 10 MiB on it gets a segment of whole 2 MiB of its own, and the whole segment
     is charged where no more than 1 MiB of it would be left, or where it may not be split (`split_limit`).
     """
-    size = _up(max(nbytes, 1), _GRAIN)
+    size = round_up(max(nbytes, 1), _GRAIN)
     if size < _ALONE:
         return size
-    segment = _up(size, _SEGMENT_GRAIN)
+    segment = round_up(size, _SEGMENT_GRAIN)
     whole = segment - size <= _SMALL or (split_limit is not None and size >= split_limit)
     return segment if whole else size
 

@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.eras import era
 from reconstruct.planner.config_dtype import model_dtype
+from reconstruct.planner.pages import round_up
 from reconstruct.planner.rules import precedes_v1
 from reconstruct.planner.spec import dtype_size
 from reconstruct.predict.runner import runner_of
+from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
     from reconstruct.eras import Era
-    from reconstruct.interval import Interval
+    from reconstruct.predict.hardware import Hardware
     from reconstruct.predict.scenario import Scenario
 
-GIB = 1 << 30
 V0_SEQUENCES, V0_TOKENS = 256, 2048
 
 
 class Settled(NamedTuple):
     """Every setting that the terms need, and which of them are the release's defaults.
 
-    engine: "V0" or "V1". captured: (piecewise sizes, full sizes, largest, largest full); zeros without graphs.
+    engine: "V0" or "V1". captured: zeros without graphs.
     """
 
     engine: str
@@ -51,10 +52,13 @@ class Captured(NamedTuple):
     largest_full: int = 0
 
 
-def is_large(total: Interval, name: str, release: tuple[int, ...]) -> int:
-    """Give the tier of a card: 2 from 160 GiB on (0.28.0 on), 1 from 70 GiB on unless an A100 (0.9.0 on) or a GB10 (0.33)."""
-    total_low = total.low or 0
-    card = name.casefold()
+def card_tier(hardware: Hardware, release: tuple[int, ...]) -> int:
+    """Give the tier of a card, by which defaults grow.
+
+    2 from 160 GiB on (0.28.0 on), 1 from 70 GiB on unless an A100 (0.9.0 on) or a GB10 (0.33).
+    """
+    total_low = hardware.total_memory.low or 0
+    card = hardware.name.casefold()
     if release >= (0, 28) and total_low >= 160 * GIB:
         return 2
     small = ("a100" in card and release >= (0, 9)) or ("gb10" in card and release >= (0, 33))
@@ -66,7 +70,7 @@ def default_sequences(scenario: Scenario, engine: str) -> int:
     release = scenario.release
     if engine == "V0" or release < (0, 8, 2):
         return V0_SEQUENCES
-    return 1024 if is_large(scenario.hardware.total_memory, scenario.hardware.name, release) else 256
+    return 1024 if card_tier(scenario.hardware, release) else 256
 
 
 def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequences: int) -> int:
@@ -74,7 +78,7 @@ def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequenc
     release = scenario.release
     if engine == "V0":
         return max(length, V0_TOKENS) if length <= 32768 else V0_TOKENS
-    tier = is_large(scenario.hardware.total_memory, scenario.hardware.name, release) if release >= (0, 8) else 1
+    tier = card_tier(scenario.hardware, release) if release >= (0, 8) else 1
     found = (2048, 8192, 16384)[tier]
     if scenario.offline:
         found = (8192, 16384, 16384)[tier]
@@ -90,7 +94,7 @@ def capture_sizes(largest: int, release: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
-def captured(scenario: Scenario, engine: str, runner: str, sequences: int, tokens: int) -> Captured:
+def captured(scenario: Scenario, engine: str, sequences: int, tokens: int) -> Captured:
     """Which graphs are captured: piecewise ones up to twice the sequences, full ones up to the sequences.
 
     V0 captures whole graphs up to 256 sequences, V1 piecewise ones from 0.6.3 and both from 0.11.0 (FULL_AND_PIECEWISE;
@@ -101,7 +105,7 @@ def captured(scenario: Scenario, engine: str, runner: str, sequences: int, token
     if scenario.enforce_eager:
         return Captured()
     if engine == "V0":
-        largest = min(256, -(-sequences // 8) * 8)
+        largest = min(256, round_up(sequences, 8))
         return Captured(0, len(capture_sizes(largest, release)), 0, largest)
     ceiling = 1024 if release >= (0, 28) and scenario.hardware.capability[0] == 10 else 512
     architecture = scenario.config.get("architectures")
@@ -116,7 +120,6 @@ def captured(scenario: Scenario, engine: str, runner: str, sequences: int, token
     if not sizes or release < (0, 11):
         return Captured(len(sizes), 0, sizes[-1] if sizes else 0, 0)
     full = [s for s in sizes if s <= sequences * per_request]
-    del runner
     return Captured(len(sizes), len(full), sizes[-1], full[-1] if full else 0)
 
 
@@ -141,7 +144,7 @@ def settled(scenario: Scenario, length: int) -> Settled:
     sequences = min(sequences, tokens) if release >= (0, 8) else sequences
     dtype = model_dtype(scenario.config, launch, release)
     runner = runner_of(scenario)
-    graphs = captured(scenario, engine, runner, sequences, tokens)
+    graphs = captured(scenario, engine, sequences, tokens)
     return Settled(
         engine,
         behaviour,

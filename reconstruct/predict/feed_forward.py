@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconstruct.planner.pages import cdiv
 from reconstruct.predict.parts import Experts, Linear, Plain
 from reconstruct.predict.shape import has_bias
 
@@ -50,7 +51,7 @@ def expert_layer(shape: Shape, split: Split) -> Layer:
     view, rule, bias = shape.view, shape.trait.experts, shape.trait.experts == "gpt_oss"
     whole = split.expert > 1
     width = shape.expert_intermediate if whole else split.of(shape.expert_intermediate)
-    count = -(-shape.experts // split.expert)
+    count = cdiv(shape.experts, split.expert)
     prefix = "block_sparse_moe" if rule == "mixtral" else "feed_forward" if rule == "llama4" else "mlp"
     gate = Linear(
         EXPERTS, (f"{prefix}.gate", f"{prefix}.router"), shape.experts, shape.hidden, bias=bias, quantised=False

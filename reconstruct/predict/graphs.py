@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import Interval
+from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import UnknownConstant, constant
+from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
     from reconstruct.predict.constants import Constant
     from reconstruct.predict.peak import Subject
 
-MIB = 1 << 20
 SPLITS = 32
 """flash_attn_max_num_splits_for_cuda_graph (0.12.0 config/attention.py)."""
 
@@ -52,16 +53,26 @@ def split_workspace(subject: Subject) -> int:
     if shape.architecture.startswith("Gemma3") and shape.multimodal:
         return 0  # image tokens attend both ways: TRITON_ATTN
     size = 512 if shape.trait.mixer == "latent" else shape.head_size
-    heads = -(-shape.heads // subject.ranks)
+    heads = cdiv(shape.heads, subject.ranks)
     return SPLITS * heads * graphs.largest_full * size * 4
 
 
 def first_piecewise(subject: Subject) -> float:
     """Give the fitted first piecewise delta, in MiB: buffers of the largest size's feed-forward layer."""
+    return constant("graphs.first").value + constant("graphs.first_slope").value * largest_rows(subject)
+
+
+def largest_rows(subject: Subject) -> float:
+    """MiB of the largest graph's feed-forward rows."""
     shape = subject.shape
     row = shape.expert_intermediate if shape.experts else shape.intermediate
-    inner = subject.settled.captured.largest * -(-row // subject.ranks) * subject.settled.width / MIB
-    return constant("graphs.first").value + constant("graphs.first_slope").value * inner
+    return subject.settled.captured.largest * cdiv(row, subject.ranks) * subject.settled.width / MIB
+
+
+def captured_layers(subject: Subject) -> float:
+    """Layers of all captured graphs, in units of 102 graphs: the 51 sizes up to 512 once whole and once in pieces."""
+    graphs = subject.settled.captured
+    return subject.layers * (graphs.piecewise + graphs.full) / 102
 
 
 def graphs_of(subject: Subject) -> Graphs:
@@ -107,14 +118,13 @@ def _row(name: str, subject: Subject) -> Constant:
 def _nominal(subject: Subject) -> int:
     """Give the fitted capture: the split workspace, a fixed part, and a part for each layer and graph."""
     graphs = subject.settled.captured
-    scaled = subject.layers * (graphs.piecewise + graphs.full) / 102
     fixed = constant("graphs.fixed").value * min(1.0, graphs.largest / 512 if graphs.largest else 0.3)
     each = constant("graphs.layer").value
     if subject.shape.experts:
         each += constant("graphs.layer.experts").value
     if subject.scheme.kind != "none":
         each += constant("graphs.layer.quantised").value
-    return split_workspace(subject) + int((fixed + each * scaled) * MIB)
+    return split_workspace(subject) + int((fixed + each * captured_layers(subject)) * MIB)
 
 
 def _estimate(subject: Subject) -> tuple[Interval, int, tuple[str, ...]]:

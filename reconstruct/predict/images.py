@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.models.view import architecture_of, as_mapping
 from reconstruct.predict.constants import constant
+from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconstruct.predict.peak import Subject
 
-MIB = 1 << 20
 _FIXED = frozenset(
     "Gemma3ForConditionalGeneration LlavaNextForConditionalGeneration LlavaForConditionalGeneration "
     "Llama4ForConditionalGeneration Mistral3ForConditionalGeneration PixtralForConditionalGeneration "

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import Interval
 from reconstruct.predict.constants import UnknownConstant, constant
+from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
     from reconstruct.predict.constants import Constant
     from reconstruct.predict.peak import Subject
 
-GIB = 1 << 30
 FEW = 4
 """Ranks up to which the fused all-reduce was measured closely."""
 
@@ -73,14 +73,18 @@ def non_torch_of(subject: Subject) -> NonTorch:
     return NonTorch(interval, likely, row, reasons)
 
 
+def baseline_kind(subject: Subject) -> str:
+    """Which row of the baseline's table a rank falls under: before 0.11.0 there are no communicators yet."""
+    if subject.scenario.world == 1 or subject.scenario.release < (0, 11):
+        return "single"
+    if subject.ranks == 1:
+        return "pipeline"
+    return "experts" if subject.shape.experts else "tensor"
+
+
 def baseline_use(subject: Subject) -> NonTorch:
     """T - F: CUDA's context and, from 0.11.0 on, the communicators, plus what other processes hold."""
-    kind = "single" if subject.scenario.world == 1 else "pipeline" if subject.ranks == 1 else "tensor"
-    if subject.scenario.world > 1 and subject.scenario.release < (0, 11):
-        kind = "single"
-    elif kind == "tensor" and subject.shape.experts:
-        kind = "experts"
-    row, reasons = _row(f"baseline.{kind}", subject)
+    row, reasons = _row(f"baseline.{baseline_kind(subject)}", subject)
     others = subject.scenario.other_use
     groups = GIB // 2 if subject.scenario.launch.decode_context_parallel_size > 1 else 0  # one more communicator
     interval = Interval(int(row.low * GIB) + others, int(row.high * GIB) + groups + others)

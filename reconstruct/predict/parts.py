@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from reconstruct.planner.pages import cdiv
+
 
 class Linear(NamedTuple):
     """One linear layer of a rank, checkpoint matrices fused as vLLM fuses them.
@@ -53,7 +55,7 @@ class Split(NamedTuple):
 
     def of(self, size: int) -> int:
         """Give a size cut over the tensor-parallel ranks, the last share rounded up."""
-        return -(-size // self.tensor)
+        return cdiv(size, self.tensor)
 
     def kv_heads(self, heads: int) -> int:
         """Key heads of a rank: at least one, shared where there are fewer than ranks."""

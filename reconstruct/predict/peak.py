@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import Interval
+from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant
 from reconstruct.predict.images import images_of
 from reconstruct.predict.workspaces import expert_workspace
+from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
     from reconstruct.predict.constants import Constant
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
 
-MIB = 1 << 20
 HIDDEN_COPIES = 4
 """Copies of the hidden states alive at the forward peak: input, residual, normed input, the caller's."""
 SORTING, SELECTING = 36, 12
@@ -82,7 +83,7 @@ def forward_bytes(subject: Subject) -> int:
         middle = 0  # no layer is dense: the experts' own buffers are counted apart
     rows = 3 if s.gated else 2
     passed = 0 if subject.first and subject.last else 2 * s.hidden  # hidden states and residual between stages
-    return tokens * width * (HIDDEN_COPIES * s.hidden + rows * -(-middle // subject.ranks) + passed)
+    return tokens * width * (HIDDEN_COPIES * s.hidden + rows * cdiv(middle, subject.ranks) + passed)
 
 
 class Cost(NamedTuple):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.predict.constants import constant
 from reconstruct.predict.fit import Point, TooFewPoints, fit
-from reconstruct.predict.graphs import split_workspace
-from reconstruct.predict.non_torch import kind_of
+from reconstruct.predict.graphs import captured_layers, largest_rows, split_workspace
+from reconstruct.predict.non_torch import baseline_kind, kind_of
 from reconstruct.rounding import GIB, MIB
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def refit(samples: Sequence[Sample]) -> list[Refit]:
 
 def _graph_fits(samples: Sequence[Sample]) -> list[Refit]:
     layers = [(s, float(s.subject.layers)) for s in samples]
-    first = [_point(s, (1.0, _rows(s.subject)), s.parts["PIECEWISE"][0]) for s in samples if "PIECEWISE" in s.parts]
+    first = [
+        _point(s, (1.0, largest_rows(s.subject)), s.parts["PIECEWISE"][0]) for s in samples if "PIECEWISE" in s.parts
+    ]
     each = [_point(s, _second_features(s, n), s.parts["PIECEWISE"][1]) for s, n in layers if "PIECEWISE" in s.parts]
     full = [_point(s, _second_features(s, n), s.parts["FULL"][1]) for s, n in layers if "FULL" in s.parts]
     actual = [
@@ -102,16 +104,8 @@ def _quantised(sample: Sample) -> float:
     return 0.0 if sample.subject.scheme.kind == "none" else 1.0
 
 
-def _rows(subject: Subject) -> float:
-    """MiB of the largest graph's feed-forward rows."""
-    shape = subject.shape
-    row = shape.expert_intermediate if shape.experts else shape.intermediate
-    return subject.settled.captured.largest * -(-row // subject.ranks) * subject.settled.width / MIB
-
-
 def _capture_features(sample: Sample) -> tuple[float, ...]:
-    graphs = sample.subject.settled.captured
-    scaled = sample.subject.layers * (graphs.piecewise + graphs.full) / 102
+    scaled = captured_layers(sample.subject)
     return 1.0, scaled, scaled * _experts(sample), scaled * _quantised(sample)
 
 
@@ -174,11 +168,7 @@ def _medians(name: str, term: str, samples: Iterable[Sample]) -> list[Refit]:
 
 
 def _kind(name: str, subject: Subject) -> str:
-    if name == "non_torch":
-        return kind_of(subject)
-    if subject.scenario.world == 1:
-        return "single"
-    return "pipeline" if subject.ranks == 1 else "experts" if subject.shape.experts else "tensor"
+    return kind_of(subject) if name == "non_torch" else baseline_kind(subject)
 
 
 def _size(name: str, term: str, sample: Sample) -> float:

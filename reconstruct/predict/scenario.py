@@ -28,7 +28,7 @@ class Scenario(NamedTuple):
 
     `launch.max_num_seqs` and the like stay as given; `defaults.settled` fills them in. `batched_tokens_given` tells
     whether `launch.max_num_batched_tokens` is the user's. offline: started by the LLM class, not by the API server.
-    charge_graphs: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS. capture_sizes: largest CUDA graph asked for. runner: "V1" or
+    charge_graphs: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS. capture_size: largest CUDA graph asked for. runner: "V1" or
     "V2" where VLLM_USE_V2_MODEL_RUNNER decides. other_use: bytes that other processes hold on the card.
     """
 

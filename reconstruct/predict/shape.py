@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.planner.errors import Unsupported
-from reconstruct.planner.models.families import _inner_architecture as inner_architecture
 from reconstruct.planner.models.view import architecture_of, view_of
+from reconstruct.planner.models.wrappers import inner_architecture
+from reconstruct.planner.pages import round_up
 from reconstruct.predict.traits import STATED, trait_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def shape_of(config: Mapping[str, object]) -> Shape:
         heads=heads,
         kv_heads=_first(view, _KEY_HEADS) or heads,
         head_size=view.maybe_number("head_dim") or hidden // heads,
-        vocabulary=-(-view.whole_number("vocab_size") // 64) * 64,
+        vocabulary=round_up(view.whole_number("vocab_size"), 64),
         positions=view.maybe_number("max_position_embeddings") or 2048,
         tied=_tied(view, trait),
         experts=experts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconstruct.planner.pages import cdiv, round_up
 from reconstruct.predict.parts import Experts, Linear, Plain
 from reconstruct.predict.scheme import UNQUANTISED
 
@@ -15,10 +16,6 @@ _MXFP4_TRITON, _MXFP4_MARLIN = (256, 64), (256, 128)
 """What an mxfp4 expert's hidden and intermediate size are padded to (0.19.1 layers/fused_moe/oracle/mxfp4.py; Triton's
 own layout pads the hidden size once more, which a log of gpt-oss on H100 confirms to 2 %)."""
 _BLOCK = 128
-
-
-def _cdiv(value: int, by: int) -> int:
-    return -(-value // by)
 
 
 def matrix(rows: int, columns: int, scheme: Scheme, width: int, fused: int = 1) -> tuple[int, ...]:
@@ -33,15 +30,15 @@ def matrix(rows: int, columns: int, scheme: Scheme, width: int, fused: int = 1) 
     if scheme.kind in {"fp8_channel", "int8"}:
         return elements, 4 * rows
     if scheme.kind == "fp8_block":
-        return elements, 4 * _cdiv(rows, _BLOCK) * _cdiv(columns, _BLOCK)
+        return elements, 4 * cdiv(rows, _BLOCK) * cdiv(columns, _BLOCK)
     if scheme.kind == "int4":
-        groups = _cdiv(columns, scheme.group) if scheme.group > 0 else 1
+        groups = cdiv(columns, scheme.group) if scheme.group > 0 else 1
         found = (elements // 2, 2 * rows * groups)
         return (*found, rows * groups // 2) if scheme.zeros else found
     if scheme.kind == "nvfp4":
-        return elements // 2, _cdiv(rows, _BLOCK) * _BLOCK * _cdiv(columns, scheme.group)
+        return elements // 2, round_up(rows, _BLOCK) * cdiv(columns, scheme.group)
     if scheme.kind == "bnb4":
-        return elements // 2, 4 * _cdiv(elements, scheme.group)
+        return elements // 2, 4 * cdiv(elements, scheme.group)
     return (elements * width,)
 
 
@@ -72,7 +69,7 @@ def _experts(part: Experts, scheme: Scheme, width: int) -> tuple[int, ...]:
 def _mxfp4(part: Experts, grains: tuple[int, int]) -> tuple[int, ...]:
     """Half a byte a weight, one scale byte for 32, biases in float32; both sizes padded."""
     hidden, middle = (
-        _cdiv(size, grain) * grain for size, grain in zip((part.hidden, part.intermediate), grains, strict=True)
+        round_up(size, grain) for size, grain in zip((part.hidden, part.intermediate), grains, strict=True)
     )
     first, second = part.number * 2 * middle * hidden, part.number * middle * hidden
     biases = (part.number * 2 * middle * 4, part.number * hidden * 4) if part.bias else ()

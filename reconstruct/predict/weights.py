@@ -15,6 +15,7 @@ from reconstruct.predict.parts import Plain
 from reconstruct.predict.rotary import cache_sizes
 from reconstruct.predict.storage import tensors
 from reconstruct.predict.vision import tower_of
+from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from reconstruct.predict.parts import Layer, Split
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
-
-
-MIB = 1 << 20
 
 
 class Weights(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconstruct.interval import Interval
+from reconstruct.planner.pages import cdiv
 
 if TYPE_CHECKING:
     from reconstruct.predict.peak import Subject
@@ -34,7 +35,7 @@ def expert_workspace(subject: Subject) -> Workspace:
     release = subject.scenario.release
     middle = shape.expert_intermediate
     if not subject.scenario.expert_parallel:
-        middle = -(-middle // subject.ranks)
+        middle = cdiv(middle, subject.ranks)
     tokens = min(settled.batched_tokens, CHUNK)
     pairs = tokens * shape.experts_per_token
     full = pairs * settled.width * (max(middle, shape.hidden) + max(2 * middle, shape.hidden))
@@ -54,7 +55,7 @@ def runner_buffers(subject: Subject) -> int:
     penalties. Source: 0.27.1 v1/worker/gpu/sample/penalties.py, v1/worker/block_table.py.
     """
     settled = subject.settled
-    tables = 4 * settled.sequences * -(-settled.max_model_len // 16)
+    tables = 4 * settled.sequences * cdiv(settled.max_model_len, 16)
     if settled.runner != "V2" or not subject.last:
         return tables
     return tables + settled.sequences * subject.shape.vocabulary * 4 + settled.sequences * subject.shape.vocabulary // 8

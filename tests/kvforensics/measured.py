@@ -9,20 +9,9 @@ from kvforensics.probe_ledger import Run, startup_of
 from kvforensics.probing import ProbeReport
 from live_probe.child_process import records_of
 from live_probe.measurement import Environment, Measurement, NotMeasured, ProbeRecord, Snapshot, Unread
+from tests.live_probe.tiny import TINY
 
 MIB = 1 << 20
-TINY = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 512,
-    "torch_dtype": "bfloat16",
-}
 SMALL_BATCH = ("--max-num-seqs", "16", "--max-num-batched-tokens", "256", "--enforce-eager")
 
 

@@ -13,38 +13,19 @@ from typer.testing import CliRunner
 from kvforensics.cli import whole_app
 from kvforensics.comparison import compare
 from kvforensics.errors import UsageFault
-from kvforensics.report import compare_json, whatif_markdown, whatif_table
+from kvforensics.report import compare_json, document_markdown, document_table
 from kvforensics.report.compare_document import compare_document
 from kvforensics.report.look import Look
 from reconstruct.change_parts import BLOCKS, COLUMNS, POOL, TOKENS, M, added
+from tests.kvforensics.start_ups import rank, start
 from tests.render import lines, strategies
-from tests.render.numbers_as_printed import GIB, MIB
-from tests.render.parts import Captures, Rank, Scope
-from tests.render.truth import Truth
+from tests.render.numbers_as_printed import GIB
+from tests.render.parts import Scope
 
 RELAXED = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 TERMS = (
     ("requested_memory", 1), ("total_consumed", -1), ("transient_peak_headroom", -1), ("cudagraph_memory_applied", -1),
 )  # fmt: skip
-
-
-def rank(**terms):
-    numbers = {
-        "total_memory": 80 * GIB,
-        "initial_free_memory": 79 * GIB,
-        "model_memory": 15 * GIB,
-        "torch_peak_increase": 2 * GIB,
-        "non_torch_increase": 256 * MIB,
-        "bytes_per_block": 917504,
-        "total_consumed": 15 * GIB + 512 * MIB,
-        "transient_peak_headroom": 2 * GIB,
-        "captures": Captures(100 * MIB, 10 * MIB, 200 * MIB, 2 * MIB),
-    }
-    return Rank(**(numbers | terms))
-
-
-def start(version="0.19.0", u=0.9, **options):
-    return Truth(version, (options.pop("rank", rank()),), u, **options)
 
 
 def compared(*truths):
@@ -167,7 +148,7 @@ def test_another_block_is_the_models_or_the_dtypes():
 def test_more_than_two_logs_make_a_table_against_the_first():
     answer = compared(start(u=0.7), start(u=0.8), start(u=0.9))
     assert len(answer.changes) == 2
-    text = whatif_table.render((compare_document(answer, Look(120)),), Look(120), colour=False)
+    text = document_table.render((compare_document(answer, Look(120)),), Look(120), colour=False)
     assert "log 3" in text
     assert "From log 1 to log 3" in text
 
@@ -187,8 +168,8 @@ def test_hostile_names_are_no_markup():
     hostile = start(model="[red]|`x`[/red]")
     answer = compared(hostile, hostile)
     document = compare_document(answer, Look(100))
-    assert "[red]|`x`[/red]" in whatif_table.render((document,), Look(100), colour=False).replace("\n", "")
-    assert "\\|\\`x\\`" in whatif_markdown.render((document,), Look(100))
+    assert "[red]|`x`[/red]" in document_table.render((document,), Look(100), colour=False).replace("\n", "")
+    assert "\\|\\`x\\`" in document_markdown.render((document,), Look(100))
 
 
 def test_which_start_up_is_compared_is_stated(tmp_path):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from kvforensics import calibration, plan_commands, planning
+from kvforensics import calibration, planning
 from kvforensics.calibration import calibrate, error_of, summary
+from kvforensics.cli import whole_app
 from kvforensics.errors import UsageFault
 from kvforensics.planning import NoConfig, Request, config_of, plan, scanned
 from kvforensics.report import plan_json
@@ -21,15 +21,10 @@ GIB = 1 << 30
 @pytest.fixture
 def run():
     """Run a command line and give its exit code, its answer and its complaint."""
-    app = typer.Typer()
-    said = {"out": [], "complaints": []}
-    plan_commands.register(app, said["out"].append, lambda fault: said["complaints"].append(str(fault)))
 
     def call(*arguments):
-        for heard in said.values():
-            heard.clear()
-        result = CliRunner().invoke(app, list(arguments))
-        return result.exit_code, "\n".join(said["out"]), "\n".join(said["complaints"])
+        result = CliRunner().invoke(whole_app(), list(arguments))
+        return result.exit_code, result.stdout, result.stderr
 
     return call
 
@@ -89,7 +84,8 @@ def test_bad_questions_end_in_one_line(run, arguments, code, complaint):
     found, out, said = run("plan", *arguments)
     assert (found, out) == (code, "")
     assert complaint in said
-    assert "\n" not in said
+    assert said.startswith("kvforensics: ")
+    assert said.count("\n") == 1
 
 
 def test_stated_facts_reach_the_prediction(run):

@@ -13,39 +13,19 @@ from typer.testing import CliRunner
 from kvforensics.cli import whole_app
 from kvforensics.errors import UsageFault
 from kvforensics.explanation import explain
-from kvforensics.report import whatif_markdown, whatif_table
+from kvforensics.report import document_markdown, document_table
 from kvforensics.report.look import Look
 from kvforensics.report.whatif_document import whatif_document
 from kvforensics.whatif import Ask, what_if
 from reconstruct.change import Change, effect
 from reconstruct.whatif_target import LEVERS, SURE, parsed, search
+from tests.kvforensics.start_ups import rank, start
 from tests.render import lines, strategies
 from tests.render.numbers_as_printed import GIB, MIB
-from tests.render.parts import Captures, Rank, Scope
-from tests.render.truth import Truth
+from tests.render.parts import Scope
 
 RELAXED = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 V1 = tuple(v for v in strategies.KNOWN if v not in {"0.2.7", "0.3.3", "0.4.3", "0.5.5", "0.6.3", "0.6.6"})
-
-
-def rank(**terms):
-    numbers = {
-        "total_memory": 80 * GIB,
-        "initial_free_memory": 79 * GIB,
-        "model_memory": 15 * GIB,
-        "torch_peak_increase": 2 * GIB,
-        "non_torch_increase": 256 * MIB,
-        "bytes_per_block": 917504,
-        "total_consumed": 15 * GIB + 512 * MIB,
-        "transient_peak_headroom": 2 * GIB,
-        "captures": Captures(100 * MIB, 10 * MIB, 200 * MIB, 2 * MIB),
-    }
-    return Rank(**(numbers | terms))
-
-
-def start(version="0.19.0", u=0.9, **options):
-    """A start-up of Qwen2.5-7B, whose block the catalogue knows."""
-    return Truth(version, (options.pop("rank", rank()),), u, **options)
 
 
 def startup_of(truth):
@@ -233,9 +213,9 @@ def test_the_reports_show_today_and_then_without_markup():
     hostile = start(model="[red]|`x`[/red]")
     answer = what_if(lines.render(hostile).encode(), Change(gpu_memory_utilization=0.95), Ask())
     document = whatif_document(answer, Look(120))
-    assert "[red]|`x`[/red]" in whatif_table.render((document,), Look(120), colour=False)
-    assert "\\|\\`x\\`" in whatif_markdown.render((document,), Look(120))
-    narrow = whatif_table.render((document,), Look(60, ascii_only=True), colour=False)
+    assert "[red]|`x`[/red]" in document_table.render((document,), Look(120), colour=False)
+    assert "\\|\\`x\\`" in document_markdown.render((document,), Look(120))
+    narrow = document_table.render((document,), Look(60, ascii_only=True), colour=False)
     assert narrow.isascii()
     assert max(map(len, narrow.splitlines())) <= 60
 

@@ -10,6 +10,7 @@ from live_probe.launch import LaunchOptions, resolve
 from live_probe.sequence import StartUp, Watchers
 from live_probe.shape import decoder_shape
 from live_probe.simulated import SimulatedDevice
+from tests.live_probe.tiny import TINY
 
 MIB = 1 << 20
 
@@ -29,20 +30,8 @@ def quick_torch():
 
 @pytest.fixture
 def config():
-    """Two layers, small enough to compute for real in a moment."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 128,
-        "intermediate_size": 384,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 1000,
-        "max_position_embeddings": 512,
-        "torch_dtype": "bfloat16",
-        "tie_word_embeddings": False,
-    }
+    """A copy to change."""
+    return dict(TINY)
 
 
 @pytest.fixture

@@ -111,22 +111,14 @@ def test_freed_memory_stays_reserved_until_the_cache_is_emptied():
     assert made.card.info().free == 8 * GIB
 
 
-def test_a_small_tenant_pins_its_whole_segment():
-    """release_blocks skips split blocks: what vLLM's split limit is for."""
-    made = allocator()
+@pytest.mark.parametrize(("limit", "reserved"), [(None, 4 * GIB), (20 * MIB, 20 * MIB)])
+def test_a_small_tenant_pins_a_large_segment_unless_a_split_limit_keeps_it_out(limit, reserved):
+    """release_blocks skips split blocks; get_free_block with max_split_size neither splits nor lends them."""
+    made = allocator(max_split_size=limit)
     made.free(made.malloc(4 * GIB))
     made.malloc(3 * MIB)
     made.empty_cache()
-    assert held(made) == (3 * MIB, 4 * GIB)
-
-
-def test_blocks_above_the_split_limit_are_neither_split_nor_lent_to_small_requests():
-    """get_free_block with max_split_size."""
-    made = allocator(max_split_size=20 * MIB)
-    made.free(made.malloc(4 * GIB))
-    made.malloc(3 * MIB)
-    made.empty_cache()
-    assert held(made) == (3 * MIB, 20 * MIB)
+    assert held(made) == (3 * MIB, reserved)
 
 
 def test_under_the_split_limit_a_large_request_is_charged_its_whole_segment():

@@ -7,9 +7,10 @@ from unittest import mock
 import pytest
 import torch
 
-from live_probe.device import AllocatorStats, CudaDevice, DeviceMemoryError, MemoryInfo, available_ram
+from live_probe.device import AllocatorStats, CudaDevice, DeviceMemoryError, MemoryInfo
 from live_probe.measurement import DeviceProcess, Snapshot, Unread
 from live_probe.nvml import compute_processes, driver_version
+from live_probe.proc import available_ram
 
 
 @pytest.fixture
@@ -74,10 +75,10 @@ def test_available_ram_is_memavailable_in_bytes(tmp_path):
     """/proc/meminfo counts KiB."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 10 kB\nMemAvailable:    4 kB\n")
-    assert available_ram(meminfo) == 4096
+    assert available_ram(tmp_path) == 4096
     meminfo.write_text("MemTotal: 10 kB\n")
     with pytest.raises(LookupError, match="MemAvailable"):
-        available_ram(meminfo)
+        available_ram(tmp_path)
 
 
 def test_the_split_limit_is_added_to_the_settings_and_taken_back(cuda, monkeypatch):
@@ -167,8 +168,11 @@ def test_nvml_errors_and_absence_are_reasons_not_numbers(nvml, monkeypatch):
     assert isinstance(driver_version(), Unread)
 
 
-def test_a_snapshot_survives_its_json_row():
-    """Nothing is lost on the way to the journal, and non-torch memory is what is left over."""
-    snapshot = Snapshot("load_model", "after", "rank 0", 40, 100, 10, 20, 15, 1.5)
-    assert Snapshot.from_row(snapshot.row()) == snapshot
+def test_a_snapshot_becomes_a_json_row():
+    """Every field by its name, seconds to the millisecond; non-torch memory is what is left over."""
+    snapshot = Snapshot("load_model", "after", "rank 0", 40, 100, 10, 20, 15, 1.23456)
+    assert snapshot.row() == {
+        "step": "load_model", "when": "after", "rank": "rank 0", "free": 40, "total": 100, "allocated": 10, "reserved": 20,
+        "peak": 15, "seconds": 1.235,
+    }  # fmt: skip
     assert snapshot.non_torch == 40

@@ -4,6 +4,7 @@ import pytest
 
 from live_probe.eras import (
     ERAS,
+    NEWEST,
     UnsupportedVersionError,
     capture_sizes,
     default_runner,
@@ -12,6 +13,7 @@ from live_probe.eras import (
 )
 from live_probe.launch import LaunchError, LaunchOptions, batch_defaults, resolve
 from live_probe.shape import decoder_shape
+from reconstruct.releases import EXAMINED
 
 GIB = 1 << 30
 
@@ -44,6 +46,11 @@ def test_eras_follow_each_other_and_cover_all_later_releases():
     assert era_of("1.2.3") is ERAS[-1]
     with pytest.raises(UnsupportedVersionError, match=r"0\.8\.0"):
         era_of("0.7.3")
+
+
+def test_the_newest_sequence_is_that_of_the_newest_release_examined():
+    """A release added to the parsers alone would be probed as its predecessor without a word."""
+    assert release_of(EXAMINED[-1]) == NEWEST
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from live_probe.journal import Journal, read_journal
 from live_probe.measurement import DeviceProcess, Unread
-from live_probe.run import probe, probe_repeatedly
+from live_probe.run import probe
 from live_probe.sequence import Watchers
 from live_probe.shape import UnsupportedModelError
 from live_probe.sharing import SharedDeviceError, Sharing, others_hold
@@ -70,23 +70,11 @@ def test_an_unknown_model_is_refused_before_anything_is_allocated(config, make_d
     assert device.stats().reserved_peak == 0
 
 
-def test_repeated_runs_are_kept_apart_and_agree(config, make_device, options):
-    """Each on a device of its own; a simulated card repeats itself to the byte."""
-    records = list(probe_repeatedly(config, make_device, "0.20.0", options, repeat=3))
-    assert [record.run for record in records] == [0, 1, 2]
-    assert records[0].measurements == records[1].measurements == records[2].measurements
-
-
-def test_an_interrupted_run_is_the_last(config, make_device, options):
-    """Ctrl-C ends the repetition too."""
-
-    def interrupt(snapshot):
-        if snapshot.step == "load_model":
-            raise KeyboardInterrupt
-
-    watchers = Watchers(on_snapshot=interrupt)
-    records = list(probe_repeatedly(config, make_device, "0.20.0", options, repeat=3, watchers=watchers))
-    assert [record.failure.kind for record in records] == ["interrupted"]
+def test_a_simulated_card_repeats_itself_to_the_byte(config, make_device, options):
+    """Two runs, each on a device of its own."""
+    one, other = (probe(config, make_device(), "0.20.0", options, run=run) for run in range(2))
+    assert (one.run, other.run) == (0, 1)
+    assert one.measurements == other.measurements
 
 
 def test_a_killed_process_leaves_its_ledger(config, tmp_path):

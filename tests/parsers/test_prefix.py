@@ -255,6 +255,34 @@ def test_a_terminal_that_breaks_the_prefix(width):
     assert [r.line for r in others] == list(range(first.line + 1, len(pieces) + 2))
 
 
+PREFIX = "(EngineCore pid=137) INFO 06-07 19:51:22 [gpu_worker.py:455]"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (PREFIX, " Available"),
+        (PREFIX + " ", "Available"),
+        (PREFIX[:37], PREFIX[37:] + " ", "Available"),
+        (PREFIX[:37], PREFIX[37:], " Available"),
+        (PREFIX[:30], PREFIX[30:40], PREFIX[40:] + " ", "Available"),
+        (cyan("(Worker pid=1)") + PREFIX, " Available"),
+        ("tag: " + PREFIX + " ", "Available"),
+    ],
+)
+def test_a_prefix_that_ends_a_line_keeps_its_message(pieces):
+    record, following = read(*pieces, PREFIX + " next")
+    assert (record.line, record.text, record.prefixed) == (len(pieces), "Available", True)
+    assert (following.line, following.text) == (len(pieces) + 1, "next")
+
+
+@pytest.mark.parametrize("end", ["", " "])
+@pytest.mark.parametrize("cut", [25, 37, len(PREFIX)])
+def test_an_empty_message_takes_nothing_from_the_next_record(end, cut):
+    got = read(PREFIX + end, PREFIX[:cut], PREFIX[cut:] + " next")
+    assert [(r.line, r.text) for r in got] == [(1, ""), (3, "next")]
+
+
 def test_a_false_start_of_a_prefix_is_given_back():
     got = read("(EngineCore pid=13", "(EngineCore pid=137) INFO 06-07 19:51:22 [a.py:4] x", "INFO 06-07 19:5")
     assert [(r.line, r.prefixed) for r in got] == [(1, False), (2, True), (3, False)]

@@ -15,7 +15,7 @@ from parsers.template import FORMS, FREE, Printed, read, segments
 from reconstruct.releases import EXAMINED, RELEASES, index
 from reconstruct.rounding import NotANumber, implied
 
-NUMBERED = ("gib", "gib4", "mib", "size", "bytes", "count", "ratio", "ratio2", "ratio4", "ratio6", "times")
+NUMBERED = [form for form in FORMS if form != "number"]
 
 
 def wholly(rule, text):

@@ -299,6 +299,30 @@ def test_every_product_lies_inside_and_the_list_is_bounded(low, span, size):
         assert p.bytes_per_block == 2 * size * p.layers * p.kv_heads * p.head_size * p.element_bytes
 
 
+# -- what a log alone tells of its groups --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.13.0", "0.20.2", "0.28.0"])
+@pytest.mark.parametrize("length", [32768, 131072])
+def test_a_window_behind_every_layer_contradicts_nothing(version, length):
+    """A request of 4096 tokens' window takes fewer blocks than its length: in capacity lines and in the check."""
+    windowed = {"model": "/models/x", "architecture": "MistralForCausalLM", "groups": (Group("sliding", 16, 4096),)}
+    for weights in (14.99, 68):
+        truth = Truth(
+            "0.28.0", (rank(H100, 0.51, weights, 1.22, 0.24, LLAMA_BLOCK),), 0.9, full_model_len=length, **windowed
+        )
+        ledger = started(render(replace(truth, version=version, max_num_batched_tokens=8192)))
+        assert ledger.conflicts == ()
+        assert ledger.engines[0].capacity.interval("bytes_per_block").contains(LLAMA_BLOCK)
+
+
+def test_a_damaged_length_leaves_the_log_readable():
+    text = render(llama())
+    damaged = text.replace("Maximum concurrency for 8,192 tokens", "Maximum concurrency for -1 tokens")
+    assert damaged != text
+    assert started(damaged).outcome == "ready"
+
+
 # -- what it costs -------------------------------------------------------------------------------------------------------
 
 LOADED = """

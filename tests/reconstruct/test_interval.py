@@ -60,7 +60,5 @@ def test_width_is_none_while_an_end_is_open(a):
     assert a.is_point == (a.width == 0)
 
 
-def test_rounding_inwards_keeps_only_whole_numbers():
-    assert Interval(0.2, 3.9).rounded_inwards() == Interval(1, 3)
-    assert Interval(0.2, 0.9).rounded_inwards() is None
+def test_an_open_end_is_shown_as_infinite():
     assert str(Interval(None, 3)) == "[-inf, 3]"

@@ -109,12 +109,11 @@ def cohere2(view: View, shard: Shard, trait: Trait) -> Geometry:
     return common(view, shard, trait._replace(extra_window=1 if shard.release >= (0, 29) else 0))
 
 
-def falcon(view: View, shard: Shard, trait: Trait) -> Geometry:
+def falcon(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Falcon: one key head with multi_query, unless the new architecture states its own.
 
     Its layers ignore the cache dtype (0.32.0 models/falcon.py hands them no cache config).
     """
-    del trait
     kv_heads = 1 if view.flag("multi_query") and not view.flag("new_decoder_architecture") else kv_heads_of(view)
     alibi = view.flag("alibi")
     layer = Attention(heads_of(view), kv_heads, head_size_of(view, quotient=True), honours=False, alibi=alibi)
@@ -161,13 +160,18 @@ def llama4(view: View, _shard: Shard, trait: Trait) -> Geometry:
 
     Source: 0.32.0 models/llama4.py Llama4Attention.
     """
-    types = layer_types(view) or ()
     chunk = view.maybe_number("attention_chunk_size")
     layer = Attention(heads_of(view), kv_heads_of(view), head_size_of(view))
-    layers = tuple((layer._replace(chunk=chunk if kind == CHUNKED else None),) for kind in types)
-    if len(layers) != view.whole_number("num_hidden_layers"):
-        raise Unsupported(f"{len(layers)} layer types for {view.whole_number('num_hidden_layers')} layers")
+    layers = tuple((layer._replace(chunk=chunk if kind == CHUNKED else None),) for kind in _type_of_each(view))
     return one_kind(view, layers, trait)
+
+
+def _type_of_each(view: View) -> tuple[str, ...]:
+    """Types of the layers, as many as there are layers. Raises Unsupported where the config lists more or fewer."""
+    types, count = layer_types(view) or (), view.whole_number("num_hidden_layers")
+    if len(types) != count:
+        raise Unsupported(f"{len(types)} layer types for {count} layers")
+    return types
 
 
 def gpt_oss(view: View, _shard: Shard, trait: Trait) -> Geometry:
@@ -206,13 +210,10 @@ def gemma4(view: View, _shard: Shard, trait: Trait) -> Geometry:
     wide = view.maybe_number("global_head_dim") or 512
     equal = view.flag("attention_k_eq_v")
     wide_heads = (view.maybe_number("num_global_key_value_heads") or kv_heads) if equal else kv_heads
-    types = layer_types(view) or ()
     local = Attention(heads, kv_heads, head_size, window=window_size(view))
     layers: list[tuple[Attention, ...]] = [
-        (local if kind == SLIDING else Attention(heads, wide_heads, wide),) for kind in types
+        (local if kind == SLIDING else Attention(heads, wide_heads, wide),) for kind in _type_of_each(view)
     ]
-    if len(layers) != view.whole_number("num_hidden_layers"):
-        raise Unsupported(f"{len(layers)} layer types for {view.whole_number('num_hidden_layers')} layers")
     own = len(layers) - (view.maybe_number("num_kv_shared_layers") or 0)
     layers[own:] = [()] * (len(layers) - own)
     images = view.get("use_bidirectional_attention") == "vision" and view.nested
@@ -296,14 +297,13 @@ def _other_heads(other: object) -> Attention:
     return Attention(heads, kv_heads, head_size)
 
 
-def chat_glm(view: View, shard: Shard, trait: Trait) -> Geometry:
+def chat_glm(view: View, _shard: Shard, trait: Trait) -> Geometry:
     """ChatGLM: multi_query_group_num key heads if multi_query_attention is set (0.32.0 models/chatglm.py)."""
     count = view.maybe_number("num_layers") or view.whole_number("num_hidden_layers")
     heads = heads_of(view)
     grouped = view.flag("multi_query_attention")
     kv_heads = view.positive("multi_query_group_num") if grouped else heads
     size = view.maybe_number("kv_channels") or head_size_of(view, quotient=True)
-    del shard
     layer = Attention(heads, kv_heads, view.whole_number("hidden_size") // heads)
     return one_kind(view, ((layer,),) * count, trait)._replace(kv_heads=kv_heads, head_size=size)
 

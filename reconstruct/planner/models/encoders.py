@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from reconstruct.planner.models.view import View
 
 
-def encoder_only(view: View, shard: Shard, trait: Trait) -> Geometry:
+def encoder_only(view: View, _shard: Shard, trait: Trait) -> Geometry:
     """BERT and its kind: bidirectional attention without a cache (0.32.0 encoder_only_attention.py)."""
-    del shard
     layers = ((),) * view.whole_number("num_hidden_layers")
     return Geometry(view, layers, heads_of(view), kv_heads_of(view), head_size_of(view), pipelines=trait.pipelines)
 
 
-def whisper(view: View, shard: Shard, trait: Trait) -> Geometry:
+def whisper(view: View, _shard: Shard, _trait: Trait) -> Geometry:
     """Whisper: self attention and cross attention in every decoder layer (0.32.0 models/whisper.py)."""
-    del shard, trait
     heads = view.positive("decoder_attention_heads")
     size = view.whole_number("d_model") // heads
     own = Attention(heads, heads, size)

@@ -13,6 +13,7 @@ from reconstruct.planner.models import decoders, encoders, hybrids, latents
 from reconstruct.planner.models.decoders import Trait
 from reconstruct.planner.models.standard import check_standard
 from reconstruct.planner.models.view import architecture_of, view_of
+from reconstruct.planner.models.wrappers import WRAPPERS, inner_architecture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +33,6 @@ _PLAIN = Family(decoders.common)
 _QUOTIENT = Family(decoders.common, Trait(quotient=True))
 _TYPED = Family(decoders.common, Trait(typed=True))
 _TYPED_ALONE = Family(decoders.common, Trait(typed=True, global_window=False))
-_ENCODER = Family(encoders.encoder_only)
 _DELTA = Family(hybrids.gated_delta)
 _LATENT = Family(latents.deepseek)
 
@@ -48,7 +48,7 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
             "OlmoForCausalLM Olmo2ForCausalLM FlexOlmoForCausalLM PhiForCausalLM GPTNeoXForCausalLM "
             "HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM CwmForCausalLM MellumForCausalLM Jais2ForCausalLM "
             "NanbeigeForCausalLM GlmForCausalLM AquilaForCausalLM AquilaModel XverseForCausalLM InternLMForCausalLM "
-            "Fairseq2LlamaForCausalLM GritLM CwmForCausalLM"
+            "Fairseq2LlamaForCausalLM GritLM"
         ),
     ),
     (_TYPED_ALONE, "LagunaForCausalLM MiniMaxM2ForCausalLM"),
@@ -67,11 +67,10 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
         (
             "Qwen2ForCausalLM Qwen2Model Qwen2MoeForCausalLM MiMoForCausalLM InternLM2ForCausalLM StableLmForCausalLM "
             "StableLMEpochForCausalLM MiniCPMForCausalLM OlmoeForCausalLM Qwen2ForRewardModel "
-            "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel"
+            "Qwen2ForProcessRewardModel InternLM2ForRewardModel PersimmonForCausalLM QWenLMHeadModel DeepseekForCausalLM"
         ),
     ),
     (Family(decoders.cohere2, Trait(typed=True)), "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
-    (Family(decoders.common, Trait(quotient=True)), "DeepseekForCausalLM"),
     (Family(decoders.granite), "GraniteForCausalLM GraniteSWAForCausalLM"),
     (
         Family(decoders.granite, Trait(quotient=True)),
@@ -125,69 +124,6 @@ _GROUPS: tuple[tuple[Family, str], ...] = (
 
 _FAMILIES: dict[str, Family] = {name: family for family, names in _GROUPS for name in names.split()}
 
-_WRAPPERS: dict[str, str] = {
-    "AriaForConditionalGeneration": "LlamaForCausalLM",
-    "Cohere2VisionForConditionalGeneration": "Cohere2ForCausalLM",
-    "DeepseekVLV2ForCausalLM": "",
-    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
-    "Gemma3nForConditionalGeneration": "Gemma3nForCausalLM",
-    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
-    "Glm4vForConditionalGeneration": "Glm4ForCausalLM",
-    "Glm4vMoeForConditionalGeneration": "Glm4MoeForCausalLM",
-    "Idefics3ForConditionalGeneration": "LlamaForCausalLM",
-    "InternS1ForConditionalGeneration": "",
-    "InternVLChatModel": "",
-    "InternVLForConditionalGeneration": "",
-    "KimiK25ForConditionalGeneration": "DeepseekV3ForCausalLM",
-    "KimiK3ForConditionalGeneration": "KimiLinearForCausalLM",
-    "KimiVLForConditionalGeneration": "DeepseekV2ForCausalLM",
-    "Llama4ForConditionalGeneration": "Llama4ForCausalLM",
-    "LlavaForConditionalGeneration": "",
-    "LlavaNextForConditionalGeneration": "",
-    "LlavaNextVideoForConditionalGeneration": "",
-    "LlavaOnevisionForConditionalGeneration": "",
-    "Lfm2VlForConditionalGeneration": "",
-    "MiniMaxM3SparseForConditionalGeneration": "MiniMaxM3SparseForCausalLM",
-    "Mistral3ForConditionalGeneration": "",
-    "NemotronH_Nano_VL_V2": "NemotronHForCausalLM",
-    "PaliGemmaForConditionalGeneration": "",
-    "Phi3VForCausalLM": "LlamaForCausalLM",
-    "Phi4MMForCausalLM": "LlamaForCausalLM",
-    "PixtralForConditionalGeneration": "MistralForCausalLM",
-    "Qwen2AudioForConditionalGeneration": "Qwen2ForCausalLM",
-    "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
-    "Qwen2_5OmniForConditionalGeneration": "Qwen2ForCausalLM",
-    "Qwen2_5OmniModel": "Qwen2ForCausalLM",
-    "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
-    "Qwen3OmniMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
-    "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM",
-    "Qwen3VLMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
-    "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
-    "SmolVLMForConditionalGeneration": "LlamaForCausalLM",
-    "VoxtralForConditionalGeneration": "",
-}
-"""Multimodal classes and the language model inside; an empty name means: what the text part says."""
-
-_BY_TYPE: dict[str, str] = {
-    "deepseek_v2": "DeepseekV2ForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "gpt_oss": "GptOssForCausalLM",
-    "internlm2": "InternLM2ForCausalLM",
-    "lfm2": "Lfm2ForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "ministral3": "Ministral3ForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-}
-
 _ONE_STAGE = frozenset(
     {
         "AriaForConditionalGeneration",
@@ -209,8 +145,7 @@ def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
     architecture = architecture_of(config)
     if architecture is None:
         raise Unsupported("the config names no architecture; its model class decides which layers keep a cache")
-    inner = _inner_architecture(architecture, view)
-    family = _FAMILIES.get(inner)
+    family = _FAMILIES.get(inner_architecture(architecture, view))
     if family is None:
         check_standard(view, architecture)
         family = _TYPED
@@ -218,15 +153,6 @@ def geometry_of(config: Mapping[str, object], shard: Shard) -> Geometry:
     if architecture in _ONE_STAGE:
         geometry = geometry._replace(pipelines=False)
     images = config.get("is_mm_prefix_lm")
-    if architecture in _WRAPPERS and (bool(images) or (images is None and str(config.get("model_type")) in _MM_PREFIX)):
+    if architecture in WRAPPERS and (bool(images) or (images is None and str(config.get("model_type")) in _MM_PREFIX)):
         return geometry._replace(mm_prefix=True)
     return geometry
-
-
-def _inner_architecture(architecture: str, view: View) -> str:
-    if architecture not in _WRAPPERS:
-        return architecture
-    named = _WRAPPERS[architecture] or architecture_of(view.text) or _BY_TYPE.get(view.model_type)
-    if named is None:
-        raise Unsupported(f"the language model inside {architecture} has type {view.model_type!r}, which is not known")
-    return named

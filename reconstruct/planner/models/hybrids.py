@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _RECURRENT = frozenset({"mamba", "linear_attention", "conv", "short_conv"})
 _ATTENDING = frozenset({"attention", "full_attention"})
 
+_MAMBA2_FIELDS = ("mamba_n_groups", "mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_d_conv")
+"""Groups, heads, head size, state size and kernel of a Mamba-2 layer as Bamba, Granite 4 and Falcon-H1 name them."""
+
 
 def _mixed(view: View, layers: Sequence[tuple[CacheLayer, ...]], *, head_size: int, ssm: str = "auto") -> Geometry:
     """Build a hybrid model; one whose types name only attention counts as a plain decoder (config/model.py is_hybrid)."""
@@ -55,13 +58,12 @@ def _attention(view: View, *, quotient: bool = False) -> Attention:
     return Attention(heads_of(view), kv_heads_of(view), size, window=model_window(view))
 
 
-def jamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+def jamba(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Jamba: attention every attn_layer_period layers, Mamba-1 elsewhere."""
-    del trait
     period, offset = view.positive("attn_layer_period"), view.whole_number("attn_layer_offset")
     count = view.whole_number("num_hidden_layers")
     types = ["attention" if layer % period == offset else "mamba" for layer in range(count)]
-    width = view.whole_number("mamba_expand") * view.whole_number("hidden_size")
+    width = _expanded(view)
     state = states.mamba1(
         width, view.whole_number("mamba_d_state"), view.whole_number("mamba_d_conv"), shard.tensor_parallel_size
     )
@@ -69,76 +71,62 @@ def jamba(view: View, shard: Shard, trait: Trait) -> Geometry:
     return _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view))
 
 
-def mamba2_fields(view: View, shard: Shard, width: int) -> State:
-    """Mamba-2 state under the field names of Bamba, Granite 4 and Falcon-H1."""
-    return states.mamba2(
-        width,
-        view.whole_number("mamba_n_groups"),
-        view.whole_number("mamba_n_heads"),
-        view.whole_number("mamba_d_head"),
-        view.whole_number("mamba_d_state"),
-        view.whole_number("mamba_d_conv"),
-        shard.tensor_parallel_size,
-        shard.num_speculative_tokens,
-    )
+def _mamba2_state(view: View, shard: Shard, width: int, fields: Sequence[str] = _MAMBA2_FIELDS) -> State:
+    """Mamba-2 state of a rank. fields: the config's names in the order of `_MAMBA2_FIELDS`."""
+    groups, heads, head_dim, state, kernel = (view.whole_number(name) for name in fields)
+    ranks, speculative = shard.tensor_parallel_size, shard.num_speculative_tokens
+    return states.mamba2(width, groups, heads, head_dim, state, kernel, ranks, speculative)
 
 
-def granite_hybrid(view: View, shard: Shard, trait: Trait) -> Geometry:
+def _expanded(view: View, factor: str = "mamba_expand") -> int:
+    """Width of a recurrent layer: a multiple of the hidden size."""
+    return view.whole_number(factor) * view.whole_number("hidden_size")
+
+
+def granite_hybrid(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Granite 4: attention or Mamba-2 by layer type."""
-    del trait
     types = view.words("layer_types") or view.words("layers_block_type")
     if types is None:
         raise Unsupported("a Granite hybrid needs layer_types to tell its attention layers")
     attention = _attention(view, quotient=True)
     if set(types) <= _ATTENDING:
         return _mixed(view, [(attention,) for _ in types], head_size=head_size_of(view))
-    state = mamba2_fields(view, shard, view.whole_number("mamba_expand") * view.whole_number("hidden_size"))
+    state = _mamba2_state(view, shard, _expanded(view))
     return _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view))
 
 
-def bamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+def bamba(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Bamba: attention at attn_layer_indices, Mamba-2 elsewhere."""
-    del trait
     attending = set(view.numbers("attn_layer_indices") or ())
     count = view.whole_number("num_hidden_layers")
     types = ["attention" if layer in attending else "mamba" for layer in range(count)]
-    state = mamba2_fields(view, shard, view.whole_number("mamba_expand") * view.whole_number("hidden_size"))
+    state = _mamba2_state(view, shard, _expanded(view))
     return _mixed(view, _by_type(types, _attention(view, quotient=True), state), head_size=head_size_of(view))
 
 
-def falcon_h1(view: View, shard: Shard, trait: Trait) -> Geometry:
+def falcon_h1(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Falcon-H1: every layer has both attention and Mamba-2, the attention registered first."""
-    del trait
     width = view.maybe_number("mamba_d_ssm")
     if width is None:
-        width = view.whole_number("mamba_expand") * view.whole_number("hidden_size")
-    state = mamba2_fields(view, shard, width)
+        width = _expanded(view)
+    state = _mamba2_state(view, shard, width)
     attention = _attention(view)
     return _mixed(view, [(attention, state)] * view.whole_number("num_hidden_layers"), head_size=head_size_of(view))
 
 
-def nemotron_h(view: View, shard: Shard, trait: Trait) -> Geometry:
+def nemotron_h(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Nemotron-H: a pattern of Mamba-2 (M), attention (*) and layers without cache (- and E).
 
     The ssm state follows mamba_ssm_cache_dtype, float32 by default (models/config.py NemotronHForCausalLMConfig, from
     0.13.0; before, the conv state's dtype).
     """
-    del trait
     pattern = view.get("hybrid_override_pattern")
     kinds = list(pattern) if isinstance(pattern, str) else list(view.words("layers_block_type") or ())
     if not kinds:
         raise Unsupported("Nemotron-H needs hybrid_override_pattern to tell its layers")
-    heads, head_dim = view.whole_number("mamba_num_heads"), view.whole_number("mamba_head_dim")
-    state = states.mamba2(
-        heads * head_dim,
-        view.whole_number("n_groups"),
-        heads,
-        head_dim,
-        view.whole_number("ssm_state_size"),
-        view.whole_number("conv_kernel"),
-        shard.tensor_parallel_size,
-        shard.num_speculative_tokens,
-    )
+    width = view.whole_number("mamba_num_heads") * view.whole_number("mamba_head_dim")
+    fields = ("n_groups", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "conv_kernel")
+    state = _mamba2_state(view, shard, width, fields)
     attention = _attention(view)
     stated = view.maybe_number("attention_head_dim")
     if view.maybe_number("head_dim") is None and stated is not None:
@@ -147,7 +135,7 @@ def nemotron_h(view: View, shard: Shard, trait: Trait) -> Geometry:
     stated_dtype = view.get("mamba_ssm_cache_dtype")
     ssm = stated_dtype if isinstance(stated_dtype, str) else "float32"
     geometry = _mixed(view, layers, head_size=head_size_of(view), ssm=ssm if shard.release >= (0, 13) else "auto")
-    return geometry._replace(drafts=nemotron_drafts(view, attention, state))
+    return geometry._replace(drafts=_nemotron_drafts(view, attention, state))
 
 
 def _nemotron_layer(kind: str, attention: Attention, state: State) -> tuple[CacheLayer, ...]:
@@ -160,7 +148,7 @@ def _nemotron_layer(kind: str, attention: Attention, state: State) -> tuple[Cach
     raise Unsupported(f"Nemotron-H layer kind {kind!r} is not known")
 
 
-def nemotron_drafts(view: View, attention: Attention, state: State) -> tuple[tuple[CacheLayer, ...], ...]:
+def _nemotron_drafts(view: View, attention: Attention, state: State) -> tuple[tuple[CacheLayer, ...], ...]:
     """Layers of the draft by mtp_hybrid_override_pattern (models/nemotron_h_mtp.py)."""
     pattern = view.get("mtp_hybrid_override_pattern")
     if not isinstance(pattern, str):
@@ -168,23 +156,14 @@ def nemotron_drafts(view: View, attention: Attention, state: State) -> tuple[tup
     return tuple(_nemotron_layer(kind, attention, state) for kind in pattern)
 
 
-def zamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
+def zamba2(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Zamba2: Mamba-2 in every layer, and shared attention blocks in the hybrid ones, registered block by block."""
-    del trait
     types = view.words("layers_block_type")
     if types is None:
         raise Unsupported("Zamba2 needs layers_block_type to tell its hybrid layers")
     heads = heads_of(view)
-    state = states.mamba2(
-        view.whole_number("mamba_expand") * view.whole_number("hidden_size"),
-        view.whole_number("mamba_ngroups"),
-        view.whole_number("n_mamba_heads"),
-        view.whole_number("mamba_headdim"),
-        view.whole_number("mamba_d_state"),
-        view.whole_number("mamba_d_conv"),
-        shard.tensor_parallel_size,
-        shard.num_speculative_tokens,
-    )
+    fields = ("mamba_ngroups", "n_mamba_heads", "mamba_headdim", "mamba_d_state", "mamba_d_conv")
+    state = _mamba2_state(view, shard, _expanded(view), fields)
     size = view.whole_number("attention_head_dim")
     attention = Attention(heads, heads, size, window=model_window(view))
     hybrids = sum(kind == "hybrid" for kind in types)
@@ -193,9 +172,8 @@ def zamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
     return _mixed(view, layers, head_size=size)._replace(pipelines=False)
 
 
-def lfm2(view: View, shard: Shard, trait: Trait) -> Geometry:
+def lfm2(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """LFM2: attention or a short convolution by layer type (older configs list full_attn_idxs)."""
-    del trait
     types = view.words("layer_types")
     if types is None:
         attending = set(view.numbers("full_attn_idxs") or ())
@@ -206,9 +184,8 @@ def lfm2(view: View, shard: Shard, trait: Trait) -> Geometry:
     return _mixed(view, _by_type(types, _attention(view, quotient=True), state), head_size=head_size_of(view))
 
 
-def gated_delta(view: View, shard: Shard, trait: Trait) -> Geometry:
+def gated_delta(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Qwen3-Next, Qwen3.5 and OLMo hybrid: gated delta network, and full attention every few layers."""
-    del trait
     types = layer_types(view)
     if types is None:
         raise Unsupported("a delta-network hybrid needs layer_types to tell its attention layers")
@@ -222,15 +199,11 @@ def gated_delta(view: View, shard: Shard, trait: Trait) -> Geometry:
         shard.num_speculative_tokens,
     )
     attention = _attention(view)
+    is_qwen3_5 = view.model_type.startswith("qwen3_5")
     wanted = view.get("mamba_ssm_dtype")
-    follows = view.model_type.startswith("qwen3_5") and isinstance(wanted, str)
-    geometry = _mixed(
-        view,
-        _by_type(types, attention, state),
-        head_size=head_size_of(view),
-        ssm=wanted if follows and isinstance(wanted, str) else "auto",
-    )
-    name = "mtp_num_hidden_layers" if view.model_type.startswith("qwen3_5") else "num_nextn_predict_layers"
+    ssm = wanted if is_qwen3_5 and isinstance(wanted, str) else "auto"
+    geometry = _mixed(view, _by_type(types, attention, state), head_size=head_size_of(view), ssm=ssm)
+    name = "mtp_num_hidden_layers" if is_qwen3_5 else "num_nextn_predict_layers"
     drafts = view.maybe_number(name)
     return geometry._replace(drafts=((attention,),) * (1 if drafts is None else drafts))
 
@@ -240,29 +213,19 @@ def _recurrent_only(view: View, state: State) -> Geometry:
     return Geometry(view, layers, 0, 0, 0, attention_free=True)
 
 
-def mamba(view: View, shard: Shard, trait: Trait) -> Geometry:
+def mamba(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Mamba and Falcon-Mamba: Mamba-1 in every layer."""
-    del trait
     width = view.maybe_number("intermediate_size")
     if width is None:
-        width = view.whole_number("expand") * view.whole_number("hidden_size")
+        width = _expanded(view, "expand")
     kernel = view.whole_number("conv_kernel")
     return _recurrent_only(
         view, states.mamba1(width, view.whole_number("state_size"), kernel, shard.tensor_parallel_size)
     )
 
 
-def mamba2(view: View, shard: Shard, trait: Trait) -> Geometry:
+def mamba2(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Mamba-2 in every layer."""
-    del trait
-    state = states.mamba2(
-        view.whole_number("expand") * view.whole_number("hidden_size"),
-        view.whole_number("n_groups"),
-        view.whole_number("num_heads"),
-        view.whole_number("head_dim"),
-        view.whole_number("state_size"),
-        view.whole_number("conv_kernel"),
-        shard.tensor_parallel_size,
-        shard.num_speculative_tokens,
-    )
+    fields = ("n_groups", "num_heads", "head_dim", "state_size", "conv_kernel")
+    state = _mamba2_state(view, shard, _expanded(view, "expand"), fields)
     return _recurrent_only(view, state)._replace(pipelines=False)

@@ -54,18 +54,17 @@ def deepseek(view: View, shard: Shard, trait: Trait) -> Geometry:
         layers = ((padded,),) * view.whole_number("num_hidden_layers")
         return Geometry(view, layers, heads, heads, PADDED_HEAD)
     if view.has("index_topk"):
-        return sparse(view, shard, trait)
+        return _sparse(view)
     layer = (Latent(heads_of(view), latent_width(view)),)
     geometry = _geometry(view, (layer,) * view.whole_number("num_hidden_layers"))
     return geometry._replace(drafts=(layer,) * (view.maybe_number("num_nextn_predict_layers") or 0))
 
 
-def sparse(view: View, shard: Shard, trait: Trait) -> Geometry:
+def _sparse(view: View) -> Geometry:
     """DeepSeek V3.2 and GLM-5: latent attention that an indexer narrows; some layers reuse an earlier selection.
 
     Source: deepseek_v2.py DeepseekV2MLAAttention (index_topk_freq, index_topk_pattern, index_skip_topk_offset).
     """
-    del shard, trait
     attention = Latent(heads_of(view), latent_width(view), sparse=True)
     index = Index(index_bytes(view.whole_number("index_head_dim")))
     count = view.whole_number("num_hidden_layers")
@@ -83,9 +82,8 @@ def _reuses(view: View, layer: int) -> bool:
     return bool(max(layer - (2 if offset is None else offset) + 1, 0) % (view.maybe_number("index_topk_freq") or 1))
 
 
-def kimi_linear(view: View, shard: Shard, trait: Trait) -> Geometry:
+def kimi_linear(view: View, shard: Shard, _trait: Trait) -> Geometry:
     """Kimi-Linear and Kimi-K3: Kimi delta attention and, every few layers, latent attention."""
-    del trait
     linear = view.part("linear_attn_config")
     attending = set(_listed(linear.get("full_attn_layers"), "full_attn_layers"))
     recurrent = set(_listed(linear.get("kda_layers"), "kda_layers"))
@@ -125,9 +123,8 @@ def _stated(part: object, name: str) -> int:
     return value
 
 
-def deepseek_v4(view: View, shard: Shard, trait: Trait) -> Geometry:
+def deepseek_v4(view: View, _shard: Shard, _trait: Trait) -> Geometry:
     """DeepSeek V4: a sliding-window cache in every layer, and compressed caches by compress_ratios."""
-    del shard, trait
     ratios = view.numbers("compress_ratios")
     if ratios is None:
         raise Unsupported("DeepSeek-V4 needs compress_ratios to tell its layers")

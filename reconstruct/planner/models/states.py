@@ -64,8 +64,3 @@ def kimi_delta(heads: int, head_dim: int, kernel: int, ranks: int, *, joined: bo
 def short_convolution(width: int, kernel: int, ranks: int) -> State:
     """Gated short convolution of LFM2 (short_conv_state_shape)."""
     return State("SHORT_CONV", ((kernel - 1, share(width, ranks, "the convolution width")),), ("conv",))
-
-
-def linear(heads: int, head_dim: int, ranks: int) -> State:
-    """Linear attention of MiniMax-01 and Ling (linear_attention_state_shape)."""
-    return State("LINEAR", ((heads // ranks, head_dim, head_dim),), ("conv",))

@@ -11,7 +11,8 @@ from reconstruct.planner.config import layer_specs, plan_kv_cache
 from reconstruct.planner.config_sources import UnreadableConfig, cache_folder, find_config
 from reconstruct.planner.config_stages import stage_sizes
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from tests.reconstruct.planner.config_cases import DEEPSEEK_V3, LLAMA_8B, QWEN_NEXT, launch
+from tests.reconstruct.planner import configs
+from tests.reconstruct.planner.config_cases import launch
 
 
 def _length(config, version="0.32.0", **settings):
@@ -35,7 +36,7 @@ def _length(config, version="0.32.0", **settings):
 def test_rope_scaling_by_release(rope, version, length):
     """config/model.py _get_and_verify_max_len of the release."""
     config = {
-        **LLAMA_8B,
+        **configs.LLAMA_8B,
         "max_position_embeddings": 32768,
         "rope_scaling": rope,
         "original_max_position_embeddings": 4096,
@@ -46,12 +47,12 @@ def test_rope_scaling_by_release(rope, version, length):
 def test_more_than_the_model_supports_is_refused():
     """The engine needs VLLM_ALLOW_LONG_MAX_MODEL_LEN for that."""
     with pytest.raises(WouldNotStart, match="131072"):
-        _length(LLAMA_8B, max_model_len=131073)
+        _length(configs.LLAMA_8B, max_model_len=131073)
 
 
 def test_a_length_of_minus_one_fits_the_memory():
     """Auto-fit starts from the model's own length and ends at what the memory holds, a whole number of blocks."""
-    plan = plan_kv_cache(LLAMA_8B, launch(max_model_len=-1), 2_000_000_000)
+    plan = plan_kv_cache(configs.LLAMA_8B, launch(max_model_len=-1), 2_000_000_000)
     assert plan.max_model_len == (2_000_000_000 // 2_097_152 - 1) * 16
 
 
@@ -66,7 +67,7 @@ def test_a_length_of_minus_one_fits_the_memory():
 )
 def test_a_float32_checkpoint_is_cast(stated, runner, version, dtype):
     """config/model.py _resolve_auto_dtype."""
-    stages = layer_specs({**LLAMA_8B, "torch_dtype": stated}, launch(version, runner=runner)).stages
+    stages = layer_specs({**configs.LLAMA_8B, "torch_dtype": stated}, launch(version, runner=runner)).stages
     assert {spec.dtype for spec in stages[0]} == {dtype}
 
 
@@ -88,7 +89,7 @@ def test_layers_are_dealt_to_stages(layers, stages, version, sizes):
 def test_the_draft_stands_on_the_last_stage():
     """61 layers over two stages, and the module on the second."""
     speculation = {"method": "mtp", "num_speculative_tokens": 1}
-    stages = layer_specs(DEEPSEEK_V3, launch(pipeline_parallel_size=2, speculative_config=speculation)).stages
+    stages = layer_specs(configs.DEEPSEEK_V3, launch(pipeline_parallel_size=2, speculative_config=speculation)).stages
     assert [len(stage) for stage in stages] == [31, 31]
 
 
@@ -102,7 +103,7 @@ def test_more_stages_than_layers_are_refused():
 def test_context_parallelism_needs_more_ranks_than_key_heads(ranks, dcp):
     """Eight ranks for eight key heads leave nothing to share; 16 allow 2, not 4."""
     with pytest.raises(WouldNotStart):
-        layer_specs(LLAMA_8B, launch(tensor_parallel_size=ranks, decode_context_parallel_size=dcp))
+        layer_specs(configs.LLAMA_8B, launch(tensor_parallel_size=ranks, decode_context_parallel_size=dcp))
 
 
 def test_every_catalogue_entry_plans_or_says_why():
@@ -129,7 +130,7 @@ def test_the_catalogue_matches_letter_by_letter():
 def test_a_given_file_or_folder_comes_first(tmp_path, monkeypatch):
     """--config FILE or DIR, whatever the catalogue says."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    (tmp_path / "config.json").write_text(json.dumps(QWEN_NEXT), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(configs.QWEN_NEXT), encoding="utf-8")
     for given in (tmp_path, tmp_path / "config.json"):
         found = find_config("meta-llama/Llama-3.1-8B", given)
         assert (found.source, found.config["model_type"]) == ("given", "qwen3_next")

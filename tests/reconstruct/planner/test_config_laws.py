@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconstruct.planner.config import layer_specs, plan_kv_cache
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from tests.reconstruct.planner.config_cases import LLAMA_8B, QWEN_NEXT, launch, specs
+from tests.reconstruct.planner import configs
+from tests.reconstruct.planner.config_cases import launch, specs
 
 _GIB = 1 << 30
 _heads = st.sampled_from([(32, 8), (64, 8), (16, 16), (8, 1), (32, 4)])
@@ -19,7 +21,7 @@ _versions = st.sampled_from(["0.6.6", "0.8.5", "0.10.2", "0.13.0", "0.17.1", "0.
 def _decoder(heads, head_dim, layers):
     query, keys = heads
     return {
-        **LLAMA_8B,
+        **configs.LLAMA_8B,
         "num_attention_heads": query,
         "num_key_value_heads": keys,
         "head_dim": head_dim,
@@ -74,7 +76,7 @@ def test_attention_pages_cover_the_state_they_share_with(ranks, dtype, asked, ve
     """The padding of a hybrid is part of a page, never a whole one."""
     try:
         plan = plan_kv_cache(
-            QWEN_NEXT,
+            configs.QWEN_NEXT,
             launch(version, tensor_parallel_size=ranks, kv_cache_dtype=dtype, block_size=asked),
             40 * _GIB,
         )
@@ -87,23 +89,30 @@ def test_attention_pages_cover_the_state_they_share_with(ranks, dtype, asked, ve
 
 @given(
     st.dictionaries(
-        st.sampled_from([*LLAMA_8B, "layer_types", "sliding_window"]), st.none() | st.integers(-2, 40), max_size=4
+        st.sampled_from([*configs.LLAMA_8B, "layer_types", "sliding_window"]),
+        st.none() | st.integers(-2, 40),
+        max_size=4,
     )
 )
 @settings(max_examples=80, deadline=None)
 def test_a_spoilt_config_is_refused_in_words(spoilt):
     """Never a crash: the refusal is one line."""
     try:
-        layer_specs({**LLAMA_8B, **spoilt}, launch())
+        layer_specs({**configs.LLAMA_8B, **spoilt}, launch())
     except (Unsupported, WouldNotStart) as refusal:
         assert "\n" not in str(refusal)
 
 
-def test_a_hundred_layers_are_planned_in_a_blink():
+@pytest.mark.parametrize(
+    "config",
+    [configs.LLAMA_8B, configs.GEMMA_27B, configs.QWEN_NEXT, configs.DEEPSEEK_V32],
+    ids=lambda config: config["model_type"],
+)
+def test_a_hundred_layers_are_planned_in_a_blink(config):
     """Under 5 ms of processor time once imported, at the best of twenty tries."""
-    config = {**LLAMA_8B, "num_hidden_layers": 100}
-    plan_kv_cache(config, launch(), 40 * _GIB)
-    best = min(_seconds(config) for _ in range(20))
+    deep = {**config, "num_hidden_layers": 100}
+    plan_kv_cache(deep, launch(), 40 * _GIB)
+    best = min(_seconds(deep) for _ in range(20))
     assert best < 0.005
 
 

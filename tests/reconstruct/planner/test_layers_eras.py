@@ -6,6 +6,7 @@ import pytest
 
 from reconstruct.planner import Launch, WouldNotStart, plan_from_layers
 from reconstruct.planner.spec import LayerSpec
+from tests.reconstruct.planner.config_cases import MEMORY
 from tests.reconstruct.planner.layer_models import (
     GEMMA_27B,
     GIB,
@@ -17,8 +18,6 @@ from tests.reconstruct.planner.layer_models import (
     mla,
     sliding,
 )
-
-MEMORY = 37123456789
 
 
 def planned(layers, version, memory=MEMORY, length=8192, **settings):

@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconstruct.planner.errors import Unsupported, WouldNotStart
-from tests.reconstruct.planner.config_cases import (
-    DEEPSEEK_V3,
-    DEEPSEEK_V32,
-    GEMMA_27B,
-    GPT_OSS_20B,
-    GRANITE_4,
-    LLAMA_8B,
-    QWEN_NEXT,
-    counted,
-    specs,
-)
+from tests.reconstruct.planner import configs
+from tests.reconstruct.planner.config_cases import counted, specs
 
 FULL, SLIDING, CHUNKED, CROSS, MAMBA = (
     "FullAttentionSpec",
@@ -27,7 +18,7 @@ FULL, SLIDING, CHUNKED, CROSS, MAMBA = (
 
 
 def _like(architecture, model_type, **fields):
-    return {**LLAMA_8B, "architectures": [architecture], "model_type": model_type, **fields}
+    return {**configs.LLAMA_8B, "architectures": [architecture], "model_type": model_type, **fields}
 
 
 def _windows(config, **settings):
@@ -61,12 +52,15 @@ def test_windows_by_family(architecture, model_type, fields, windows):
 
 def test_gemma_3_has_a_full_layer_in_six():
     """62 layers: 52 windows and 10 full."""
-    assert counted(GEMMA_27B) == {(SLIDING, 16, 16, 128): 52, (FULL, 16, 16, 128): 10}
+    assert counted(configs.GEMMA_27B) == {(SLIDING, 16, 16, 128): 52, (FULL, 16, 16, 128): 10}
 
 
 def test_gpt_oss_counts_its_windows_itself():
     """Every other layer, whatever layer_types says."""
-    assert _windows({**GPT_OSS_20B, "layer_types": ["full_attention", "sliding_attention"] * 12})[:2] == [128, None]
+    assert _windows({**configs.GPT_OSS_20B, "layer_types": ["full_attention", "sliding_attention"] * 12})[:2] == [
+        128,
+        None,
+    ]
 
 
 def test_shared_caches_have_no_spec():
@@ -146,7 +140,7 @@ def test_an_encoder_keeps_nothing():
 
 def test_indexers_can_be_shared():
     """index_topk_freq 4: an indexer in layers 0 to 2 and every fourth after, as the offset of 2 has it."""
-    found = counted({**DEEPSEEK_V32, "index_topk_freq": 4, "num_hidden_layers": 10})
+    found = counted({**configs.DEEPSEEK_V32, "index_topk_freq": 4, "num_hidden_layers": 10})
     assert found["MLAAttentionSpec", 64, 1, 132] == 4
     assert found["MLAAttentionSpec", 64, 1, 576] == 10
 
@@ -154,7 +148,7 @@ def test_indexers_can_be_shared():
 def test_deepseek_v4_keeps_windows_compressed_rows_and_compressor_states():
     """One layer of each compression: 1, 4 and 128 tokens a state."""
     config = {
-        **DEEPSEEK_V3,
+        **configs.DEEPSEEK_V3,
         "architectures": ["DeepseekV4ForCausalLM"],
         "model_type": "deepseek_v4",
         "head_dim": 512,
@@ -182,10 +176,10 @@ def test_deepseek_v4_keeps_windows_compressed_rows_and_compressor_states():
 @pytest.mark.parametrize(
     ("config", "method", "extra"),
     [
-        (DEEPSEEK_V3, "mtp", 1),
-        (DEEPSEEK_V32, "mtp", 2),
-        (QWEN_NEXT, "mtp", 1),
-        (LLAMA_8B, "ngram", 0),
+        (configs.DEEPSEEK_V3, "mtp", 1),
+        (configs.DEEPSEEK_V32, "mtp", 2),
+        (configs.QWEN_NEXT, "mtp", 1),
+        (configs.LLAMA_8B, "ngram", 0),
     ],
 )
 def test_drafts_add_their_layers_once(config, method, extra):
@@ -197,30 +191,30 @@ def test_drafts_add_their_layers_once(config, method, extra):
 
 def test_an_eagle_draft_takes_the_window_of_the_whole_target():
     """Its layers read the target's cache settings."""
-    draft = {**LLAMA_8B, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
+    draft = {**configs.LLAMA_8B, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
     target = _like("MistralForCausalLM", "mistral", sliding_window=4096)
     speculation = {"method": "eagle3", "num_speculative_tokens": 3, "config": draft}
     assert _windows(target, speculative_config=speculation)[-1] == 4096
-    assert _windows(LLAMA_8B, speculative_config=speculation)[-1] is None
+    assert _windows(configs.LLAMA_8B, speculative_config=speculation)[-1] is None
 
 
 def test_a_draft_without_its_config_is_refused():
     """The number of its layers stands nowhere else."""
     with pytest.raises(Unsupported, match=r"config\.json"):
-        specs(LLAMA_8B, speculative_config={"method": "eagle3", "num_speculative_tokens": 3})
+        specs(configs.LLAMA_8B, speculative_config={"method": "eagle3", "num_speculative_tokens": 3})
 
 
 @pytest.mark.parametrize(("ranks", "heads"), [(1, 8), (2, 4), (8, 1), (16, 1)])
 def test_key_heads_are_split_then_replicated(ranks, heads):
     """A rank holds at least one key head."""
-    assert {spec.num_kv_heads for spec in specs(LLAMA_8B, tensor_parallel_size=ranks)} == {heads}
+    assert {spec.num_kv_heads for spec in specs(configs.LLAMA_8B, tensor_parallel_size=ranks)} == {heads}
 
 
 @pytest.mark.parametrize(("kv_heads", "ranks"), [(8, 3), (6, 4), (5, 2)])
 def test_uneven_head_counts_are_refused(kv_heads, ranks):
     """Neither the queries nor the key heads divide."""
     with pytest.raises(WouldNotStart):
-        specs({**LLAMA_8B, "num_key_value_heads": kv_heads}, tensor_parallel_size=ranks)
+        specs({**configs.LLAMA_8B, "num_key_value_heads": kv_heads}, tensor_parallel_size=ranks)
 
 
 def test_a_nested_language_model_is_found():
@@ -249,9 +243,9 @@ def test_a_standard_decoder_needs_no_name():
     [
         (_like("NeverHeardOfForCausalLM", "never_heard_of", kv_channels=64), "kv_channels"),
         (_like("NeverHeardOfModel", "never_heard_of"), "NeverHeardOfModel"),
-        ({**LLAMA_8B, "architectures": []}, "architecture"),
-        ({key: value for key, value in LLAMA_8B.items() if key != "torch_dtype"}, "dtype"),
-        ({key: value for key, value in GRANITE_4.items() if key != "layer_types"}, "layer_types"),
+        ({**configs.LLAMA_8B, "architectures": []}, "architecture"),
+        ({key: value for key, value in configs.LLAMA_8B.items() if key != "torch_dtype"}, "dtype"),
+        ({key: value for key, value in configs.GRANITE_4.items() if key != "layer_types"}, "layer_types"),
     ],
 )
 def test_what_is_missing_is_named(config, missing):
@@ -263,8 +257,8 @@ def test_what_is_missing_is_named(config, missing):
 def test_recurrent_groups_split_or_there_is_one():
     """mamba_mixer2.py: two groups over four ranks are refused, one is copied to every rank."""
     with pytest.raises(WouldNotStart, match="groups"):
-        specs({**GRANITE_4, "mamba_n_groups": 2}, tensor_parallel_size=4)
-    state = next(spec for spec in specs(GRANITE_4, tensor_parallel_size=4) if spec.kind == MAMBA)
+        specs({**configs.GRANITE_4, "mamba_n_groups": 2}, tensor_parallel_size=4)
+    state = next(spec for spec in specs(configs.GRANITE_4, tensor_parallel_size=4) if spec.kind == MAMBA)
     assert state.shapes == ((3, 1024), (12, 64, 128))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Grid
 from kvforensics.report.sheet import Sheet
-from kvforensics.report.whatif_document import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvforensics.report.document import Document
     from kvforensics.report.look import Look
-    from kvforensics.report.whatif_document import Document
 
 STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
 WORDS_FROM = 110

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.report.document import Grid
 from kvforensics.report.markdown import escaped
-from kvforensics.report.whatif_document import Grid
 from kvforensics.report.wording import ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvforensics.report.document import Document
     from kvforensics.report.look import Look
-    from kvforensics.report.whatif_document import Document
 
 
 def render(documents: Sequence[Document], look: Look) -> str:
