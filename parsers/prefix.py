@@ -27,10 +27,12 @@ MIN_BROKEN = 8
 MAX_BARS = 1 << 16
 """Characters of one line searched for progress bars that ran into it."""
 
-_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_LEVEL = rf"(?P<level>{'|'.join(_LEVELS)})"
 _TIME = r"(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
 _YEAR_TIME = r"\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d{1,6})?"
 _WHERE = r"(?P<file>[^\s\[\]:()]{1,160}):\d{1,6}\]"
+_PLACE = _WHERE.replace("file", "place")
 _ADDRESS = r"(?:, ip=[^()\s,]{1,60})?"
 _PROCESS = rf"\((?:[^()]{{1,80}} )?pid=\d{{1,10}}{_ADDRESS}\)"
 _KNOWN = r"(?:VllmWorker|Worker|RayWorker|EngineCore|APIServer|ApiServer|MainProcess)"
@@ -50,35 +52,36 @@ PATTERNS = {
     "folded": r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs.{0,300})?\s{0,9}$",
     # Formats of Python's logging and of loggers around the engine: `LEVEL:name:message`, uvicorn's `LEVEL:    message`,
     # a full date, or only what a paste left of the prefix.
-    "loose": rf"{_LEVEL}(?:[: ]{_YEAR_TIME}[: ]{{1,4}}(?:{_WHERE} )?| {{1,9}}\[?{_WHERE} "
+    "loose": rf"{_LEVEL}(?:[: ]{_YEAR_TIME}[: ]{{1,4}}(?:{_WHERE} )?| {{1,9}}\[?{_PLACE} "
     r"|:(?:[A-Za-z_][\w.-]{0,120}:(?=\S)|\s{1,9}))|\[?(?P<bare>[\w./-]{1,150}\.py):\d{1,6}\] ",
     # The same behind a timestamp: `name - LEVEL - message`, `[LEVEL] message`, `LEVEL file:N -- message`, loguru's.
     "stamped": r"(?:[\w.]{1,120} - )?(?:(?P<level>DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
     r"|\[(?P<caged>(?i:debug|info|warn|warning|error|critical|fatal))\])"
-    r"(?:\s{0,9}(?:\[?(?P<file>[\w./-]{1,150}\.py):\d{1,6}\]?|\|\s?[\w.]{1,120}:\w{1,80}:\d{1,6} -|[|:-]{1,2}))*+"
+    r"(?:\s{0,9}(?:\[?(?P<file>[\w./-]{1,150}\.py):\d{1,6}\]?|\|\s?[\w.]{1,120}:\w{1,80}:\d{1,6} -|[|:-]{1,2})){0,6}"
     r"\s{0,9}",
     # A request that quotes a log is no log.
     "quoting": r"(?i:\bprompt['\"]?\s?[:=]|Received request|Generated response|['\"](?:content|messages|prompt)['\"])",
 }
-
-BEYOND_RE = frozenset(("broken", "loose", "stamped"))
 
 _CLOSING = {"`": "`", "|": "|", '"': '"', "'": "'"}
 _QUOTES = ("'", '"', "`", "\\n", "\\r")
 
 
 @functools.cache
-def pattern(name: str) -> Any:  # noqa: ANN401 - package regex has no types
-    """Compile one form, on the first line that may have it.
+def pattern(name: str) -> re.Pattern[str]:
+    """Compile one form, on the first line that may have it."""
+    return re.compile(PATTERNS[name])
 
-    Only what the standard library cannot do (partial matches, a name in two branches) is left to package regex: importing
-    and compiling with it costs more than a clean log's whole reading.
+
+@functools.cache
+def _broken() -> Any:  # noqa: ANN401 - package regex has no types
+    """Compile the one form that is matched in part, which the standard library cannot do.
+
+    Importing package regex and compiling with it costs more than a clean log's whole reading.
     """
-    if name not in BEYOND_RE:
-        return re.compile(PATTERNS[name])
     import regex
 
-    return regex.compile(PATTERNS[name])
+    return regex.compile(PATTERNS["broken"])
 
 
 def records(lines: Sequence[PhysicalLine]) -> list[Record]:
@@ -219,14 +222,17 @@ def _ends_in_prefix(text: str) -> bool:
         return True
     if len(text) < MIN_BROKEN or text[0] not in "(DIWEC":
         return False
-    match = pattern("broken").match(text, partial=True)
+    begun = text.rpartition(") ")[2]
+    if begun[:1] not in {"", "("} and not any(f"{level} ".startswith(begun[: len(level) + 1]) for level in _LEVELS):
+        return False
+    match = _broken().match(text, partial=True)
     return bool(match and match.partial)
 
 
 def _goes_on(broken: str, text: str) -> bool:
     """Whether a terminal broke one line in two here: inside the prefix, before the space at its end, or behind it."""
     if not pattern("end").search(broken[-12:]):
-        return bool(pattern("broken").match(broken + text, partial=True))
+        return bool(_broken().match(broken + text, partial=True))
     if broken.endswith("]"):
         return text.startswith(" ")
     begins_anew = pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text)
@@ -312,7 +318,7 @@ def _of_logger(number: int, text: str, envelope: Envelope) -> Record:
         loose = pattern("loose").match(text)
         if loose:
             said = loose.groupdict()
-            file = said["file"] or said["bare"]
+            file = said["file"] or said["place"] or said["bare"]
             return Record(number, text[loose.end() :], True, said["level"], said["time"], file, speaker)
     if envelope.time:
         stamped = pattern("stamped").match(text)
