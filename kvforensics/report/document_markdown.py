@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.report.document import Grid
-from kvforensics.report.markdown import escaped
+from kvforensics.report.markup_markdown import escaped
 from kvforensics.report.wording import ascii_only
 
 if TYPE_CHECKING:

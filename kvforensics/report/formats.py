@@ -62,15 +62,15 @@ def render_brief(report: Report, form: str, look: Look) -> str:
 
 def _line(line: BriefLine, form: str) -> str:
     if form == "markdown":
-        from kvforensics.report.markdown import escaped
+        from kvforensics.report.markup_markdown import escaped
 
         return f"- **{line.label}**: {escaped(line.text)}"
     if form == "jira":
-        from kvforensics.report.jira import escaped as wiki
+        from kvforensics.report.markup_jira import escaped as wiki
 
         return f"* *{line.label}*: {wiki(line.text)}"
     if form == "slack":
-        from kvforensics.report.slack import escaped as mrkdwn
+        from kvforensics.report.markup_slack import escaped as mrkdwn
 
         return f"• *{line.label}*: {mrkdwn(line.text)}"
     return f"{line.label:9} {line.text}"

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from kvforensics.cli import app, whole_app
 from kvforensics.explanation import explain
 from kvforensics.redacting import HOST, LONGEST, shareable
-from kvforensics.report import html, jira, slack, svg
+from kvforensics.report import html, jira, markup_jira, markup_slack, slack, svg
 from kvforensics.report.brief import briefs
 from kvforensics.report.json import explain_object
 from kvforensics.report.look import Look
@@ -211,7 +211,7 @@ def test_ascii_is_ascii_in_every_form(form, shape):
     ],
 )
 def test_jira_markup_is_escaped(text, shown):
-    assert jira.escaped(text) == shown
+    assert markup_jira.escaped(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_jira_markup_is_escaped(text, shown):
     ],
 )
 def test_slack_markup_is_escaped(text, shown):
-    assert slack.escaped(text) == shown
+    assert markup_slack.escaped(text) == shown
 
 
 @pytest.mark.parametrize("shape", REPORTS)
