@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from parsers.template import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from parsers.rule import Statement
     from parsers.startups import StartUpLog
 
@@ -76,8 +74,9 @@ _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[A-Za-z]+\([^)]*\)|[^\s,(){}\[\]]+)"
 
 
 @functools.cache
-def _finder(name: str, style: str) -> re.Pattern[str]:
-    key = f"'{name}': ?" if style == "dict" else rf"(?<![\w.'\"]){name}="
+def _finder(keys: tuple[str, ...], style: str) -> re.Pattern[str]:
+    names = "|".join(keys)
+    key = f"'(?P<key>{names})': ?" if style == "dict" else rf"(?<![\w.'\"])(?P<key>{names})="
     return re.compile(key + _VALUE)
 
 
@@ -96,16 +95,13 @@ def _value(text: str) -> Value | None:
     return real if -BEYOND < real < BEYOND else text  # nan and inf are no settings either
 
 
-def _find(text: str, name: str, style: str) -> str | None:
-    # Most names do not stand in a text: compiling what looks for them costs more than the rest.
-    match = _finder(name, style).search(text) if name in text else None
-    return match["value"] if match else None
-
-
-def _settings(statement: Statement, hole: str, style: str, keys: Iterable[str]) -> dict[str, Setting]:
-    text = statement.text(hole) or ""
-    found = {CALLED_HERE.get(key, key): _find(text, key, style) for key in keys}
-    return {name: Setting(_value(value), statement.lines) for name, value in found.items() if value is not None}
+def _settings(statement: Statement, hole: str, style: str, keys: tuple[str, ...]) -> dict[str, Setting]:
+    """Give what a line says of `keys`; of a name that stands in it twice the first."""
+    found: dict[str, Setting] = {}
+    for match in _finder(keys, style).finditer(statement.text(hole) or ""):
+        name = CALLED_HERE.get(match["key"], match["key"])
+        found.setdefault(name, Setting(_value(match["value"]), statement.lines))
+    return found
 
 
 def read(startup: StartUpLog) -> Settings:

@@ -6,6 +6,7 @@ asks the rules, never the version.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from reconstruct.planner.errors import Unsupported
@@ -145,9 +146,16 @@ def rules_for(version: str) -> PlannerRules:
     return _folded[version]
 
 
+LONGEST = 40
+"""Characters of a version number; what is longer is none."""
+
+
+@functools.cache
 def release_of(version: str) -> tuple[int, ...]:
     """Numbers of a version, without pre-release, build or local parts. Raises Unsupported for text that is none."""
-    from packaging.version import InvalidVersion, Version
+    if version.isascii() and len(version) < LONGEST and all(map(str.isdecimal, version.split("."))):
+        return tuple(map(int, version.split(".")))
+    from packaging.version import InvalidVersion, Version  # most are plain numbers, and its import takes a while
 
     try:
         return Version(version).release
