@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvforensics import options
 from kvforensics.errors import UsageFault
+from kvforensics.output import Output, answered, output, text_of
 from kvforensics.report.look import Look
-from kvforensics.terminal import answer
 from reconstruct.releases import RELEASES
 
 if TYPE_CHECKING:
     from reconstruct.planner.launch import Launch
 
-FORMATS = ("table", "markdown", "json")
 AUTO = "auto"
 METHODS_HELP = "A draft as METHOD:TOKENS, such as mtp:1 or ngram:3."
 
@@ -52,6 +51,9 @@ def blocks_command(
     engine_version: options.EngineVersion = None,
     device: Annotated[str, typer.Option(help="The card, which decides the attention backend.")] = "H100",
     form: options.Form = "table",
+    brief: options.Brief = False,
+    out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
     fetch: options.Fetch = False,
@@ -59,8 +61,7 @@ def blocks_command(
     """Plan the KV cache of a model: its layers, groups, bytes per block, and what a memory holds."""
     batched = {} if max_num_batched_tokens is None else {"max_num_batched_tokens": max_num_batched_tokens}
 
-    def ask() -> str:
-        options.check_choice("--format", form, FORMATS)
+    def ask(asked: Output) -> str:
         launch = _launch(
             batched,
             engine_version=engine_version or RELEASES[-1], tensor_parallel_size=tp, pipeline_parallel_size=pp,
@@ -69,9 +70,10 @@ def blocks_command(
             num_gpu_blocks_override=num_gpu_blocks_override, disable_hybrid_kv_cache_manager=no_hybrid,
             enable_prefix_caching=prefix_caching, speculative_config=_draft(draft), device=device,
         )  # fmt: skip
-        return _planned(model, launch, memory, dp, form, Look(width, ascii_only), fetch=fetch)
+        return _planned(model, launch, memory, dp, asked, fetch=fetch)
 
-    raise answer(ask)
+    look = Look(width, ascii_only, redact=not no_redact)
+    raise answered(lambda: output(form, look, out, brief=brief), ask)
 
 
 def _length(text: str | None) -> int | None:
@@ -110,16 +112,12 @@ def _launch(batched: dict[str, int], **settings: object) -> Launch:
         raise UsageFault(str(error)) from None
 
 
-def _planned(model: str, launch: Launch, memory: str | None, dp: int, form: str, look: Look, *, fetch: bool) -> str:
+def _planned(model: str, launch: Launch, memory: str | None, dp: int, asked: Output, *, fetch: bool) -> str:
     from kvforensics.blocks import blocks
     from kvforensics.given import size
+    from kvforensics.report import blocks_document, blocks_json
 
     found = blocks(model, launch, None if memory is None else size(memory), fetch=fetch)
-    if form == "json":
-        from kvforensics.report.blocks_json import render
-
-        return render(found, dp)
-    from kvforensics.report.blocks_document import blocks_document
-    from kvforensics.report.document import rendered
-
-    return rendered((blocks_document(found, dp),), form, look, colour=sys.stdout.isatty())
+    return text_of(
+        lambda: (blocks_document.blocks_document(found, dp, asked.look),), lambda: blocks_json.render(found, dp), asked
+    )

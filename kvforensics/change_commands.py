@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import options
+from kvforensics import choices, options
+from kvforensics.output import Output, answered, output, text_of
 from kvforensics.report.look import Look
-from kvforensics.terminal import answer
 
 if TYPE_CHECKING:
     from kvforensics.whatif import Ask
     from reconstruct.change import Change
     from reconstruct.rebuild import Given
-
-FORMATS = ("table", "markdown", "json")
 
 
 def register(app: typer.Typer) -> None:
@@ -51,12 +49,15 @@ def whatif_command(
     sets: options.Sets = None,
     startup: options.StartUp = "last",
     form: options.Form = "table",
+    brief: options.Brief = False,
+    out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Predict what other settings, or another release, would do to the pool of a start-up that has a log."""
 
-    def ask() -> str:
+    def ask(asked: Output) -> str:
         from kvforensics.whatif import Ask
         from reconstruct.change import Change
 
@@ -66,15 +67,13 @@ def whatif_command(
             max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,
             tensor_parallel_size=tensor_parallel_size, pipeline_parallel_size=pipeline_parallel_size,
             enforce_eager=enforce_eager, estimate_cudagraphs=_switch(estimate_cudagraphs),
-            engine_version=engine_version, block_size=block_size, kv_cache_memory=options.size_in_bytes(kv_cache_memory),
+            engine_version=engine_version, block_size=block_size, kv_cache_memory=choices.size_in_bytes(kv_cache_memory),
         )  # fmt: skip
-        options.check_choice("--format", form, FORMATS)
-        question = Ask(target, config, gpu, options.chosen_startup(startup))
-        return _what_if(
-            log, change, question, options.facts_given(gpu, total_memory, sets), form, Look(width, ascii_only)
-        )
+        question = Ask(target, config, gpu, choices.chosen_startup(startup))
+        return _what_if(log, change, question, choices.facts_given(gpu, total_memory, sets), asked)
 
-    raise answer(ask)
+    look = Look(width, ascii_only, redact=not no_redact)
+    raise answered(lambda: output(form, look, out, brief=brief), ask)
 
 
 def compare_command(
@@ -83,49 +82,48 @@ def compare_command(
     gpu: options.Gpu = None,
     startup: options.StartUp = "last",
     form: options.Form = "table",
+    brief: options.Brief = False,
+    out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Split the change of M, blocks and tokens between start-ups over what moved it."""
 
-    def ask() -> str:
-        options.check_choice("--format", form, FORMATS)
-        given = options.facts_given(gpu, total_memory, None)
-        return _compared(logs, options.chosen_startup(startup), given, form, Look(width, ascii_only))
+    def ask(asked: Output) -> str:
+        given = choices.facts_given(gpu, total_memory, None)
+        return _compared(logs, choices.chosen_startup(startup), given, asked)
 
-    raise answer(ask)
+    look = Look(width, ascii_only, redact=not no_redact)
+    raise answered(lambda: output(form, look, out, brief=brief), ask)
 
 
-def _what_if(log: str, change: Change, question: Ask, given: tuple[Given, ...], form: str, look: Look) -> str:
+def _what_if(log: str, change: Change, question: Ask, given: tuple[Given, ...], asked: Output) -> str:
+    from kvforensics.report import whatif_document, whatif_json
     from kvforensics.whatif import what_if
 
     found = what_if(log, change, question, given)
-    if form == "json":
-        from kvforensics.report import whatif_json
-
-        return whatif_json.render(found)
-    from kvforensics.report.document import rendered
-    from kvforensics.report.whatif_document import whatif_document
-
-    return rendered((whatif_document(found, look),), form, look, colour=sys.stdout.isatty())
+    return text_of(
+        lambda: (whatif_document.whatif_document(found, asked.look),),
+        lambda: whatif_json.render(found, mask=asked.look.redact),
+        asked,
+    )
 
 
-def _compared(logs: list[str], which: str | int, given: tuple[Given, ...], form: str, look: Look) -> str:
+def _compared(logs: list[str], which: str | int, given: tuple[Given, ...], asked: Output) -> str:
     from kvforensics.comparison import compare
+    from kvforensics.report import compare_document, compare_json
 
     found = compare(logs, which, given)
-    if form == "json":
-        from kvforensics.report import compare_json
-
-        return compare_json.render(found)
-    from kvforensics.report.compare_document import compare_document
-    from kvforensics.report.document import rendered
-
-    return rendered((compare_document(found, look),), form, look, colour=sys.stdout.isatty())
+    return text_of(
+        lambda: (compare_document.compare_document(found, asked.look),),
+        lambda: compare_json.render(found, mask=asked.look.redact),
+        asked,
+    )
 
 
 def _switch(text: str | None) -> bool | None:
     if text is None:
         return None
-    options.check_choice("--estimate-cudagraphs", text, ("on", "off"))
+    choices.check_choice("--estimate-cudagraphs", text, ("on", "off"))
     return text == "on"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kvforensics.errors import UsageFault
-from parsers.template import whole_number
-
-if TYPE_CHECKING:
-    from reconstruct.rebuild import Given
+from kvforensics.output import FORMATS
 
 LOG_HELP = "A log file; - reads standard input. .gz and .zst too."
 MODEL_HELP = "A model's id, its config.json, or a folder with one."
@@ -19,7 +15,13 @@ MODEL_HELP = "A model's id, its config.json, or a folder with one."
 Log = Annotated[str, typer.Argument(metavar="LOG", help=LOG_HELP)]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 StartUp = Annotated[str, typer.Option("--startup", help="Which start-up: its number from 1, or last.")]
-Form = Annotated[str, typer.Option("--format", help="table, markdown or json.")]
+Form = Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")]
+Brief = Annotated[
+    bool, typer.Option("--brief", help="Five lines for a ticket's first comment: table, markdown, jira or slack.")
+]
+NoRedact = Annotated[
+    bool, typer.Option("--no-redact", help="Keep the names, addresses and keys that are masked in what is quoted.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Write to a file, whole or not at all.")]
 Width = Annotated[int | None, typer.Option(min=40, max=400, help="Columns to fill; the terminal's, else 80.")]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="No characters beyond ASCII.")]
@@ -47,40 +49,3 @@ CacheMemory = Annotated[
     str | None, typer.Option("--kv-cache-memory", "--kv-cache-memory-bytes", help="The pool: bytes or 40GiB.")
 ]
 EagerSwitch = Annotated[bool | None, typer.Option("--enforce-eager/--no-enforce-eager")]
-
-
-def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise UsageFault for a value that is none of the choices."""
-    if value not in choices:
-        raise UsageFault(f"{option} {value}: choose one of {', '.join(choices)}")
-
-
-def chosen_startup(text: str, words: tuple[str, ...] = ("last",)) -> str | int:
-    """Read --startup: one of `words`, or a number from 1. Raises UsageFault."""
-    if text in words:
-        return text
-    number = whole_number(text)
-    if number is not None and number > 0:
-        return number
-    raise UsageFault(f"--startup {text[:40]}: write {', '.join(words)} or a number from 1")
-
-
-def size_in_bytes(text: str | None) -> int | None:
-    """Read a size that is set, not measured: the least that its text may mean. Raises UsageFault."""
-    if text is None:
-        return None
-    from kvforensics.given import size
-
-    return int(size(text).low or 0)
-
-
-def facts_given(gpu: str | None, total: str | None, sets: list[str] | None) -> tuple[Given, ...]:
-    """Read what the user adds to a log. Raises UsageFault."""
-    if gpu is None and total is None and not sets:
-        return ()
-    from kvforensics import given
-
-    facts = [given.setting(text) for text in sets or ()]
-    facts += [given.total_memory(total)] if total is not None else []
-    facts += [given.gpu(gpu)] if gpu is not None else []
-    return tuple(facts)

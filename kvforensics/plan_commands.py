@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from kvforensics import options
+from kvforensics import choices, options
 from kvforensics.report.look import Look
 from kvforensics.terminal import answer
 from reconstruct.releases import RELEASES
@@ -92,7 +92,7 @@ def calibrate_command(
         from kvforensics.calibration import calibrate
         from kvforensics.report.plan_table import render_calibration
 
-        options.check_choice("--format", form, ("table", "markdown"))
+        choices.check_choice("--format", form, ("table", "markdown"))
         found = calibrate(logs, gpu, configs)
         return render_calibration(found, Look(width, ascii_only), markdown=form == "markdown")
 
@@ -119,7 +119,7 @@ def _stated(request: Request, sizes: _Sizes) -> Request:
 def _planned(request: Request, scan: list[str], form: str, look: Look) -> str:
     from kvforensics import planning
 
-    options.check_choice("--format", form, PLAN_FORMATS)
+    choices.check_choice("--format", form, PLAN_FORMATS)
     if form == "json":
         from kvforensics.report import plan_json
 

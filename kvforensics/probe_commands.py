@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import options
+from kvforensics import choices, options
 from kvforensics.errors import ExitCode, UsageFault
+from kvforensics.output import FORMATS, Output, deliver, output, text_of
 from kvforensics.report.look import Look
-from kvforensics.terminal import complain, ended, write
+from kvforensics.terminal import complain, ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,19 +21,14 @@ if TYPE_CHECKING:
     from kvforensics.probing import ProbeReport, Request
     from kvforensics.report.document import Document
 
-FORMATS = ("table", "markdown", "json")
-INTERRUPTED = 130
 """The code of a process that Ctrl-C ended, by the shell's convention."""
-OwnForm = Annotated[str | None, typer.Option("--format", help="table, markdown or json; else as --out's name says.")]
-_BY_SUFFIX = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
-
-
-class Output(NamedTuple):
-    """Where an answer goes, and in which form."""
-
-    form: str
-    look: Look
-    file: Path | None
+OwnForm = Annotated[
+    str | None,
+    typer.Option("--format", help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; else as --out's name says."),
+]
+_BY_SUFFIX = {
+    ".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".svg": "svg", ".csv": "csv",
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -79,6 +75,7 @@ def probe_command(
     startup: Annotated[str, typer.Option(help="With --log: which start-up, its number from 1 or last.")] = "last",
     form: OwnForm = None,
     out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
@@ -90,18 +87,18 @@ def probe_command(
         flags = Flags(
             gpu_memory_utilization, max_model_len, max_num_seqs, max_num_batched_tokens, block_size, dtype,
             kv_cache_dtype, quantization, enforce_eager, tensor_parallel_size, pipeline_parallel_size,
-            data_parallel_size, decode_context_parallel_size, options.size_in_bytes(kv_cache_memory),
+            data_parallel_size, decode_context_parallel_size, choices.size_in_bytes(kv_cache_memory),
         )  # fmt: skip
         request = Request(
             model or "", flags, engine, device, engine_version, repeat, share, timeout, load_format,
             str(python) if python else sys.executable, keep,
         )  # fmt: skip
-        output = _output(form, out, Look(width, ascii_only))
+        asked = _output(form, out, Look(width, ascii_only, redact=not no_redact))
         if log is not None:
             return _probe_log(
-                request, log, options.chosen_startup(startup), options.size_in_bytes(tolerance) or 0, output
+                request, log, choices.chosen_startup(startup), choices.size_in_bytes(tolerance) or 0, asked
             )
-        return _probe(request, output)
+        return _probe(request, asked)
 
     raise typer.Exit(_left_clean(ask))
 
@@ -116,14 +113,15 @@ def check_command(
     startup: options.StartUp = "last",
     form: OwnForm = None,
     out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
     """Put what a log's ledger says beside what a probe measured, term by term; code 1 if a term lies outside."""
 
     def ask() -> int:
-        output = _output(form, out, Look(width, ascii_only))
-        return _check(log, probe, options.chosen_startup(startup), options.size_in_bytes(tolerance) or 0, output)
+        asked = _output(form, out, Look(width, ascii_only, redact=not no_redact))
+        return _check(log, probe, choices.chosen_startup(startup), choices.size_in_bytes(tolerance) or 0, asked)
 
     raise typer.Exit(_left_clean(ask))
 
@@ -137,39 +135,39 @@ def _left_clean(ask: Callable[[], int]) -> int:
         return ExitCode.USAGE
     except KeyboardInterrupt:
         complain(UsageFault("interrupted; no process is left"))
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
 
 
-def _probe(request: Request, output: Output) -> int:
+def _probe(request: Request, asked: Output) -> int:
     if not request.model:
         raise UsageFault("probe needs --model X or --log LOG")
     from kvforensics.probe_progress import progress
     from kvforensics.probing import probe
 
     report = probe(request, progress(request.repeat))
-    _deliver(_probe_text(report, output), output)
+    deliver(_probe_text(report, asked), asked)
     return _code(report)
 
 
-def _probe_log(request: Request, log: str, which: str | int, tolerance: int, output: Output) -> int:
+def _probe_log(request: Request, log: str, which: str | int, tolerance: int, asked: Output) -> int:
     report, check = _measured(request, log, which, tolerance)
-    _deliver(_both_text(report, check, log, output), output)
+    deliver(_both_text(report, check, log, asked), asked)
     return _code(report) or _verdict(check)
 
 
-def _check(log: str, probe: Path | None, which: str | int, tolerance: int, output: Output) -> int:
+def _check(log: str, probe: Path | None, which: str | int, tolerance: int, asked: Output) -> int:
     if probe is None:
         from kvforensics.probing import Request
 
         report, check = _measured(Request(""), log, which, tolerance)
-        _deliver(_check_text(check, log, output), output)
+        deliver(_check_text(check, log, asked), asked)
         return _code(report) or _verdict(check)
     from kvforensics.checking import check as compare
     from kvforensics.probe_from_log import logged
 
     reading = _reading(probe)
     check = compare(logged(log, which).startup, reading, tolerance)
-    _deliver(_check_text(check, log, output), output)
+    deliver(_check_text(check, log, asked), asked)
     return _verdict(check)
 
 
@@ -208,7 +206,7 @@ def _code(report: ProbeReport) -> int:
         from kvforensics.report.probe_document import last_words
 
         complain(UsageFault(f"{last_words(report)}; no process is left"))
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     return ExitCode.FOUND if report.died else ExitCode.ANSWERED
 
 
@@ -218,62 +216,42 @@ def _verdict(check: Check) -> int:
     return {OUTSIDE: ExitCode.FOUND, NOTHING: ExitCode.NOTHING}.get(check.verdict, ExitCode.ANSWERED)
 
 
-def _probe_text(report: ProbeReport, output: Output) -> str:
-    if output.form == "json":
-        from kvforensics.report.probe_json import render
+def _probe_text(report: ProbeReport, asked: Output) -> str:
+    from kvforensics.report import probe_document, probe_json
 
-        return render(report)
-    from kvforensics.report.probe_document import probe_document
-
-    return _people((probe_document(report, output.look),), output)
+    return text_of(
+        lambda: (probe_document.probe_document(report, asked.look),), lambda: probe_json.render(report), asked
+    )
 
 
-def _check_text(check: Check, log: str, output: Output) -> str:
-    if output.form == "json":
-        from kvforensics.report.check_json import render
+def _check_text(check: Check, log: str, asked: Output) -> str:
+    from kvforensics.report import check_document, check_json
 
-        return render(check, log)
-    from kvforensics.report.check_document import check_document
-
-    return _people((check_document(check, log, output.look),), output)
+    return text_of(
+        lambda: (check_document.check_document(check, log, asked.look),), lambda: check_json.render(check, log), asked
+    )
 
 
-def _both_text(report: ProbeReport, check: Check, log: str, output: Output) -> str:
-    if output.form == "json":
+def _both_text(report: ProbeReport, check: Check, log: str, asked: Output) -> str:
+    from kvforensics.report import check_document, probe_document
+
+    def both() -> tuple[Document, ...]:
+        look = asked.look
+        return (probe_document.probe_document(report, look), check_document.check_document(check, log, look))
+
+    def as_json() -> str:
         import json
 
         from kvforensics.report.check_json import check_object
         from kvforensics.report.probe_json import probe_object
 
         return json.dumps({**probe_object(report), "check": check_object(check, log)}, ensure_ascii=False)
-    from kvforensics.report.check_document import check_document
-    from kvforensics.report.probe_document import probe_document
 
-    return _people((probe_document(report, output.look), check_document(check, log, output.look)), output)
-
-
-def _people(documents: tuple[Document, ...], output: Output) -> str:
-    from kvforensics.report.document import rendered
-
-    return rendered(documents, output.form, output.look, colour=output.file is None and sys.stdout.isatty())
-
-
-def _deliver(text: str, output: Output) -> None:
-    if output.file is None:
-        write(text)
-        return
-    from kvforensics.output_file import write_whole
-
-    write_whole(output.file, text)
+    return text_of(both, as_json, asked)
 
 
 def _output(form: str | None, file: Path | None, look: Look) -> Output:
     """Settle where the answer goes before anything is begun; a file's name tells its form where --format does not."""
     if form is None:
         form = _BY_SUFFIX.get(file.suffix.lower(), "table") if file else "table"
-    options.check_choice("--format", form, FORMATS)
-    if file is not None:
-        from kvforensics.output_file import check_writable
-
-        check_writable(file)
-    return Output(form, look, file)
+    return output(form, look, file)

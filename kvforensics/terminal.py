@@ -6,18 +6,18 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import typer
-
-from kvforensics.errors import ExitCode, code_of, expected
+from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import typer
 
 
 def write(text: str) -> None:
     """Write to stdout whatever its encoding can take; where the reader has gone, what is left to say is dropped.
 
-    The exit code then still tells of the input (typer would make it 1). Raises typer.Exit where stdout takes nothing.
+    The exit code then still tells of the input (typer would make it 1). Raises UsageFault where stdout takes nothing.
     """
     encoding = sys.stdout.encoding or "utf-8"
     try:
@@ -29,8 +29,8 @@ def write(text: str) -> None:
         _drop_output()
     except OSError as error:
         _drop_output()
-        complain(OSError(f"the report cannot be written ({error.strerror or error}); send it to another place"))
-        raise typer.Exit(ExitCode.USAGE) from None
+        reason = error.strerror or error
+        raise UsageFault(f"the report cannot be written ({reason}); send it to another place") from None
 
 
 def _drop_output() -> None:
@@ -61,6 +61,7 @@ def ended(ask: Callable[[], int]) -> int:
 
 def answer(ask: Callable[[], str]) -> typer.Exit:
     """Write the text that `ask` gives; give what to raise at a command's end."""
+    import typer
 
     def said() -> int:
         write(ask())

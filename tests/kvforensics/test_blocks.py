@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from kvforensics.app import whole_app
 from kvforensics.blocks import MAY_START, NO_MEMORY, REFUSED, STARTS, NoConfig, blocks
-from kvforensics.cli import whole_app
 from kvforensics.errors import UsageFault
 from kvforensics.given import size
 from kvforensics.report.blocks_document import numbers

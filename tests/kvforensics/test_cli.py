@@ -16,12 +16,12 @@ import pytest
 import zstandard
 
 import kvforensics
-from kvforensics import cli
+from kvforensics import app, cli
 
 ROOT = Path(__file__).parent.parent.parent
 LOG = str(ROOT / "sample_logs" / "vllm-0.33.0-single.log")
 LOOP = str(ROOT / "sample_logs" / "vllm-0.22.1-crash-loop.log")
-COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.whole_app().registered_commands)
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.whole_app().registered_commands)
 
 FOREIGN = {
     "SGLang": (
@@ -304,6 +304,21 @@ def test_explain_imports_nothing_heavy(form):
     ran = subprocess.run(
         [sys.executable, "-c", code, LOG, LOOP, "--format", form], capture_output=True, check=False, env=environment
     )
+    assert ran.returncode == 0, ran.stderr.decode()
+
+
+@pytest.mark.parametrize("logs", [(LOG,), (LOG, LOOP), ("no such file", LOG)])
+def test_without_options_the_answer_is_the_same(run, logs):
+    """`explain LOG` goes past the command line's parser; `--startup last`, the default, does not."""
+    plain, parsed = run("explain", *logs), run("explain", *logs, "--startup", "last")
+    assert vars(plain) == vars(parsed)
+
+
+def test_explain_without_options_needs_no_command_line_parser():
+    code = f"import sys; sys.argv = ['kvforensics', 'explain', {str(LOG)!r}]\nfrom kvforensics.cli import main\n"
+    code += "try: main()\nexcept SystemExit as end: assert not end.code and 'typer' not in sys.modules, end.code"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment)
     assert ran.returncode == 0, ran.stderr.decode()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from typer.testing import CliRunner
 
-from kvforensics.cli import whole_app
+from kvforensics.app import whole_app
 from kvforensics.comparison import compare
 from kvforensics.errors import UsageFault
 from kvforensics.report import compare_json, document_markdown, document_table

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvforensics import calibration, planning
+from kvforensics.app import whole_app
 from kvforensics.calibration import calibrate, error_of, summary
-from kvforensics.cli import whole_app
 from kvforensics.errors import UsageFault
 from kvforensics.planning import NoConfig, Request, config_of, plan, scanned
 from kvforensics.report import plan_json

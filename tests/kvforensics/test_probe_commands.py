@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvforensics import probing
-from kvforensics.cli import whole_app
+from kvforensics.app import whole_app
 from kvforensics.output_file import write_whole
 from kvforensics.probe_progress import lines
 from kvforensics.report import probe_json
@@ -138,7 +138,7 @@ def test_a_start_killed_in_any_step_leaves_its_json(tmp_path):
         import gc, os, signal, torch
         from typer.testing import CliRunner
         from kvforensics import probing
-        from kvforensics.cli import whole_app
+        from kvforensics.app import whole_app
         from live_probe import torch_child
         from live_probe.child_process import records_of
         from live_probe.journal import Journal
@@ -372,7 +372,7 @@ def test_explain_and_check_import_no_torch(logged):
     script = textwrap.dedent(f"""
         import sys
         from typer.testing import CliRunner
-        from kvforensics.cli import whole_app
+        from kvforensics.app import whole_app
         heavy = {{"torch", "numpy", "live_probe"}}
         assert CliRunner().invoke(whole_app(), ["explain", {str(SAMPLE)!r}]).exit_code == 0
         assert not heavy & set(sys.modules), heavy & set(sys.modules)

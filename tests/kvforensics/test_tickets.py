@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from kvforensics.cli import app, whole_app
+from kvforensics.app import app, whole_app
 from kvforensics.explanation import explain
 from kvforensics.redacting import HOST, LONGEST, shareable
 from kvforensics.report import html, jira, markup_jira, markup_slack, slack, svg
@@ -275,7 +275,7 @@ def test_chromium_draws_the_html(tmp_path):
 
 def test_explaining_as_a_table_imports_no_other_form():
     script = (
-        "import sys; from kvforensics.cli import app; app(['explain', sys.argv[1]], standalone_mode=False);"
+        "import sys; from kvforensics.app import app; app(['explain', sys.argv[1]], standalone_mode=False);"
         "print([m for m in sys.modules if m.startswith('kvforensics.report.') or m == 'kvforensics.redacting'])"
     )
     done = subprocess.run([sys.executable, "-c", script, LOG], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from kvforensics.cli import app
+from kvforensics.app import app
 from kvforensics.findings import RULES
 from parsers.rules import RULES as SENTENCES
 from tests.kvforensics.findings.starts import LOADING, READY
