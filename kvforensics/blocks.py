@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
+from parsers.tuples import NamedTuple
 from reconstruct.geometry import AMPLE, ORIGINS
 from reconstruct.interval import Interval
 from reconstruct.ledger import Account, Missing, Quantity

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
 from kvforensics.explanation import NothingToExplain, explain
 from kvforensics.planning import NoConfig, config_of
 from parsers.source import BinaryInput, UnreadableInput
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import BadSetting, Unsupported
 from reconstruct.predict.ledger import predict
 from reconstruct.predict.non_torch import kind_of as launch_kind

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.sizes import gib, ratio
+from parsers.tuples import NamedTuple
 from reconstruct.quantities import ENGINE, RANK
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ A term is compared only where both starts were alike in everything that moves it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.check_conditions import Difference, differences, unstated
 from kvforensics.errors import UsageFault
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME, ENGINE, RANK
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
 from kvforensics.explanation import NothingToExplain, explain
+from parsers.tuples import NamedTuple
 from reconstruct.change import NothingToChange, tightest
 from reconstruct.change_causes import causes_of, pair_of, same_blocks
 from reconstruct.change_parts import BLOCKS, COLUMNS, TOKENS, M, Side, split

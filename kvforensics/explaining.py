@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.choices import check_choice, chosen_startup, facts_given
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
 from kvforensics.report.look import Look
 from kvforensics.terminal import complain, write
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvforensics import choices, options
 from kvforensics.report.look import Look
 from kvforensics.terminal import answer
+from parsers.tuples import NamedTuple
 from reconstruct.releases import RELEASES
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 from kvforensics.errors import UsageFault
 from live_probe.launch import LaunchOptions
 from live_probe.shape import DtypeName
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.check_conditions import CARD_SPREAD, card_named
 from kvforensics.comparison import chosen
@@ -10,6 +10,7 @@ from kvforensics.explanation import explain
 from kvforensics.probe_flags import flags_of
 from kvforensics.probing import DEFAULT_CARD
 from live_probe.cards import CARDS, UnknownCardError, parse_card
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from kvforensics.probe_flags import Flags

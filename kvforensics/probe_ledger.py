@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from live_probe.budget import max_concurrency
 from live_probe.measurement import INTERRUPTED
 from parsers.launch_settings import Setting, Settings
 from parsers.startups import StartUpLog
+from parsers.tuples import NamedTuple
 from reconstruct.eras import possible
 from reconstruct.interval import Interval
 from reconstruct.ledger import Account, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger

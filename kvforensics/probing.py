@@ -12,7 +12,7 @@ import tempfile
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
 from kvforensics.probe_flags import NO_FLAGS, Flags, llm_arguments, torch_options
@@ -26,6 +26,7 @@ from live_probe.launch import LaunchError, resolve
 from live_probe.shape import UnsupportedModelError, decoder_shape
 from live_probe.torch_start import TorchStart, probe_torch
 from live_probe.vllm_engine import probe_engine
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import Unsupported
 

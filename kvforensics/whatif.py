@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.comparison import chosen
 from kvforensics.errors import UsageFault
 from kvforensics.explanation import NothingToExplain, explain
+from parsers.tuples import NamedTuple
 from reconstruct.cards import UnknownCard, find
 from reconstruct.change import NothingToChange, UnknownRelease, effect
 from reconstruct.planner.errors import Unsupported

@@ -6,9 +6,11 @@ in the raw bytes; only around a hit are borders looked for, bytes decoded and li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,7 +103,8 @@ class Clusters:
         if line.hit:
             self._hit(raw)
         else:
-            self._pass_over([raw], 1)
+            due = [raw] if self._is_due([]) else []
+            self._pass_over(due, [] if due else [raw], 1)
 
     def _skip(self, block: bytes, start: int, end: int) -> None:
         """Pass over whole lines without a hit, keeping those that neighbour one."""
@@ -110,9 +113,9 @@ class Clusters:
         count = block.count(b"\n", start, end)
         kept = []
         first, at = self.lines + 1, start
-        for number in range(first, first + min(self._due, count)):
+        while len(kept) < count and self._is_due(kept):
             stop = block.find(b"\n", at)
-            kept.append(_raw(number, block, at, stop))
+            kept.append(_raw(first + len(kept), block, at, stop))
             at = stop + 1
         last: list[_Raw] = []
         stop, number = end - 1, self.lines + count
@@ -120,16 +123,22 @@ class Clusters:
             begin = block.rfind(b"\n", at, stop) + 1 or at
             last.append(_raw(number, block, begin, stop))
             stop, number = begin - 1, number - 1
-        self._pass_over(kept + last[::-1], count)
+        self._pass_over(kept, last[::-1], count)
 
-    def _pass_over(self, edge: list[_Raw], count: int) -> None:
-        """Count lines without a hit; `edge` are the first that are due and the last that may neighbour the next hit."""
-        due = self._due
-        for raw in edge[:due]:
+    def _is_due(self, kept: list[_Raw]) -> bool:
+        """Whether the line behind those is still a neighbour: near a hit, or the rest of one that a terminal cut."""
+        if len(kept) < self._due:
+            return True
+        length = self._length
+        return len(kept) < self._spare and length > 0 and all(len(raw.data) == length for raw in kept)
+
+    def _pass_over(self, due: list[_Raw], last: list[_Raw], count: int) -> None:
+        """Count lines without a hit: the first that are due and the last that may neighbour the next hit."""
+        for raw in due:
             self._add(raw, hit=False)
-        self._due = max(0, due - count)
+        self._due = max(0, self._due - count)
         self.lines += count
-        self._remember(edge)
+        self._remember(due + last)
 
     def _hit(self, raw: _Raw) -> None:
         context = [c for c in self._context if not self._run or c.number > self._run[-1].number]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.template import whole_number
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from parsers.rule import Statement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.candidates import clusters
 from parsers.marks import FOREIGN, MEMORY, fading, fragments, words
@@ -10,6 +10,7 @@ from parsers.matching import statements
 from parsers.prefix import records
 from parsers.source import open_source
 from parsers.splitting import split
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,10 @@ quantity each hole states and how its digits were printed. What the digits imply
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.template import segments
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from parsers.record import Record

@@ -9,7 +9,9 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import zlib

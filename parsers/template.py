@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple
+
+from parsers.tuples import NamedTuple
 
 MOST_DIGITS = 20
 """Digits of the largest 64-bit count. No engine prints a longer run; hostile text must not become a number of megabytes."""

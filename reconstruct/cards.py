@@ -6,8 +6,8 @@ A total moves by up to 0.2 GiB with the driver, by more with ECC or under Window
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 
 

@@ -6,8 +6,9 @@ own; what a change moves is either exact arithmetic (dM = T x du), a model's ban
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.eras import BUDGET_WORDS, TOKEN_WORDS, describe
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import index

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.relations import Sum, Term
 from reconstruct.solver import Evidence, solve

@@ -8,8 +8,9 @@ lines allow.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.releases import RELEASES, index
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ spans them all.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.relations import Term
 from reconstruct.releases import NEWER_THAN_KNOWN, RELEASES

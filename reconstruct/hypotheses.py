@@ -5,8 +5,9 @@ A hypothesis is excluded only where the log's own figures leave no room for it; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.equations import equations
 from reconstruct.geometry import Layout
 from reconstruct.interval import ANYTHING, Interval

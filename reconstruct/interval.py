@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from parsers.tuples import NamedTuple
 
 Number = int | float
 

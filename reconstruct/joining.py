@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.geometry import Layout, NoGeometry
 from reconstruct.geometry_ledger import EngineGeometry, GeometryLedger, PoolVerdict
 from reconstruct.interval import ANYTHING, Interval

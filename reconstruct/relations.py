@@ -7,8 +7,9 @@ bound, the interval they leave it. Every result is an outer bound: true values t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:

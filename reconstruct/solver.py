@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:

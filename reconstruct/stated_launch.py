@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.template import whole_number
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.launch import Launch, Speculation

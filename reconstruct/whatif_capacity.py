@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.cache_groups import CacheGroups, cache_groups
 from reconstruct.divisions import CeilDivision, Quotient
 from reconstruct.equations import Shape, equations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.geometry import AMPLE
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.planner.config import layer_specs

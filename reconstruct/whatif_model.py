@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.cards import UnknownCard, cards
 from reconstruct.interval import Interval
 from reconstruct.planner.errors import Unsupported, WouldNotStart

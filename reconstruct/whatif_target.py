@@ -6,8 +6,9 @@ This module is the one place that says what a change costs.
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.change import Change, effect, tightest
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.whatif_setup import today

@@ -6,8 +6,9 @@ narrower end of each counts; the first is tight where a log prints M but not R, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.change import EXACT, KINDS, MODELLED, UNCHANGED, UNKNOWN, TermChange, budget_change
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import RELEASES, index

@@ -5,11 +5,12 @@ A rule reads no text. It says something only where its facts make it sure; where
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.findings import course, graphs, host, layout, limits, neighbours, out_of_memory, peaks, readings
 from kvforensics.findings.case import Case
 from kvforensics.findings.finding import NOTE, SEVERITIES, Finding, FindingRule, Unsaid
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.findings.effects import Rate, tokens_for
 from kvforensics.findings.finding import Cost
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import index
 from reconstruct.rounding import implied

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.findings.case import Case, merged, sentence
 from kvforensics.findings.finding import ERROR, NOTE, WARNING, Action, Finding, FindingRule, Threshold
 from kvforensics.findings.out_of_memory import KINDS as OUT_OF_MEMORY
 from parsers.startups import identity
+from parsers.tuples import NamedTuple
 from reconstruct.outcome import SERVING
 
 if TYPE_CHECKING:

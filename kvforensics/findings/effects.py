@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
 
 from kvforensics.findings.finding import Effect
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 SCALE = 10_000

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.findings.case import Case, at_least_zero, high, low, merged, printed, sentence
 from kvforensics.findings.effects import highest_utilization
 from kvforensics.findings.finding import ERROR, Action, Cost, Finding, FindingRule
 from kvforensics.report.sizes import gib_text, whole
 from parsers.rules.out_of_memory import called, other_processes
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.rounding import implied
 

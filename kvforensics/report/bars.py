@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+
+from parsers.tuples import NamedTuple
 
 
 class Bar(NamedTuple):

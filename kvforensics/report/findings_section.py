@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.gaps import amount
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import gib, whole
 from kvforensics.report.wording import symbol
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from kvforensics.findings import Verdict

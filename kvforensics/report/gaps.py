@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import bytes_text, gib, ratio, whole
 from kvforensics.report.wording import Source, symbol
+from parsers.tuples import NamedTuple
 from reconstruct.quantities import BY_NAME
 from reconstruct.releases import index
 

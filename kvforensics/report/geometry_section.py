@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import bytes_text, gib_text
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from kvforensics.report.look import Look

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import gib
 from kvforensics.report.wording import source_of
+from parsers.tuples import NamedTuple
 from reconstruct.outcome import FATAL
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
 from kvforensics.report.findings_section import NO_FINDINGS, FindingsSection, findings_section
@@ -13,6 +13,7 @@ from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import UNKNOWN, bytes_text, gib, gib_text, ratio, whole
 from kvforensics.report.waterfall import Waterfall, waterfall
 from kvforensics.report.wording import NOWHERE, Source, legend, source_of
+from parsers.tuples import NamedTuple
 from reconstruct.quantities import BY_NAME, ENGINE
 from reconstruct.rounding import MIB
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.packing import most_common_count
 from reconstruct.planner.pages import block_stride_alignment, cdiv, page_size_bytes, page_sizes, round_up

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_backends import Setting, capability
 from reconstruct.planner.config_blocks import Blocks, Caching, Edges, Pages, blocks_of, state_bytes
 from reconstruct.planner.config_dtype import cache_dtype, model_dtype

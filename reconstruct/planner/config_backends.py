@@ -8,8 +8,9 @@ block size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.models.layers import V4, Attention, Index, Latent
 from reconstruct.planner.spec import KernelBlocks

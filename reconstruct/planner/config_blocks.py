@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 from math import lcm, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_backends import Backend, backend_of
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.models.layers import V4, Index, Latent, State

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner import catalogue
 from reconstruct.planner.errors import Unsupported
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_backends import backend_of, needs_packed_rows
 from reconstruct.planner.config_blocks import window_block
 from reconstruct.planner.config_dtype import STORED_AS, quant_mode

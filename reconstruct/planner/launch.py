@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import BadSetting
 
 AUTO_FIT = -1

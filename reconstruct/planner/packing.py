@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import WouldNotStart
 from reconstruct.planner.group import Group, Layers, mixed
 from reconstruct.planner.merging import are_one_type

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.pages import cdiv, is_full
 from reconstruct.planner.spec import CHUNKED, CIRCULAR, CROSS, MAMBA, SLIDING_LIKE

@@ -7,8 +7,9 @@ asks the rules, never the version.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.releases import ROWS
 

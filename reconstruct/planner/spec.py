@@ -6,8 +6,9 @@ them. A spec carries no layer name: layers with equal specs are interchangeable 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import BadSetting, Unsupported
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.capacity import bytes_per_block, group_page_bytes, need_terms
 from reconstruct.planner.errors import BadSetting, WouldNotStart
 from reconstruct.planner.group import Group

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.pages import cdiv, round_up
 from reconstruct.planner.result import GroupPlan, KvPlan, RankPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import NamedTuple
 
+from parsers.tuples import NamedTuple
 from reconstruct.releases import index
 
 _HERE = Path(__file__).with_name("constants.json")

@@ -6,8 +6,9 @@ Sources: engine/arg_utils.py (_set_default_args_v0, _set_default_args_v1, get_ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.eras import era
 from reconstruct.planner.config_dtype import model_dtype
 from reconstruct.planner.pages import round_up

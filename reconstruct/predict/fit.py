@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

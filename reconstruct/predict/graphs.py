@@ -7,8 +7,9 @@ are measured, and the constants here are fitted to them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import UnknownConstant, constant

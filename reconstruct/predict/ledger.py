@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.ledger import EngineLedger, RankLedger
 from reconstruct.planner.config import layer_specs
 from reconstruct.planner.config_stages import stage_sizes

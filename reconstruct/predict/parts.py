@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from parsers.tuples import NamedTuple
 from reconstruct.planner.pages import cdiv
 
 

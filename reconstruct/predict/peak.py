@@ -8,8 +8,9 @@ ops/topk_topp_sampler.py, v1/worker/gpu/model_runner.py of 0.22 to 0.33; torch's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.predict.constants import constant
 from reconstruct.predict.fit import Point, TooFewPoints, fit
 from reconstruct.predict.graphs import captured_layers, largest_rows, split_workspace

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.models.view import architecture_of, view_of
 from reconstruct.planner.models.wrappers import inner_architecture

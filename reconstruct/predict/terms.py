@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.ledger import Account, Missing, Quantity
 from reconstruct.predict.graphs import graphs_of

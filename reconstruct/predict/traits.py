@@ -5,8 +5,7 @@ Source of the rows: vLLM 0.19.1 and 0.33.0 model_executor/models, the file of ea
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 
 STATED = "stated"

@@ -6,8 +6,9 @@ qwen2_5_vl.py, qwen2_vl.py, qwen3_vl.py, gemma3_mm.py, llava_next.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.models.view import as_mapping
 
 if TYPE_CHECKING:

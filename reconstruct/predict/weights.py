@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.config_stages import stage_sizes
 from reconstruct.planner.models.view import architecture_of

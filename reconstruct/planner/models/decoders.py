@@ -6,8 +6,9 @@ get_head_size) and the attention class of each file under model_executor/models.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.models.layers import Attention, Geometry
 from reconstruct.planner.models.view import as_mapping

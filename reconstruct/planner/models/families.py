@@ -6,8 +6,9 @@ architectures that later releases dropped are from the release that had them las
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.models import decoders, encoders, hybrids, latents
 from reconstruct.planner.models.decoders import Trait
