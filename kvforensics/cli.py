@@ -28,4 +28,5 @@ def main() -> None:
             code = app.run()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    gc.freeze()  # the process ends: nothing is left to be looked through for cycles
     raise SystemExit(code)

@@ -64,6 +64,7 @@ def run(monkeypatch, capsys):
                 cli.main()
         finally:
             gc.set_threshold(*threshold)
+            gc.unfreeze()
         return Ran(int(end.value.code or 0), *capsys.readouterr())
 
     return ran
