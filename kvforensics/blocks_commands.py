@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvforensics import options
+from kvforensics import options  # noqa: TC001 - typer reads the annotations at run time
 from kvforensics.errors import UsageFault
 from kvforensics.output import Output, answered, output, text_of
 from kvforensics.report.look import Look

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kvforensics.report.document import Document, Grid, Listing
+from kvforensics.report.brief_lines import BriefLine
+from kvforensics.report.document import Document, Grid, Listing, figures_of
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import bytes_text, gib_text, ratio, whole
 from reconstruct.interval import Interval
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvforensics.blocks import Blocks, LikeLayers
+    from kvforensics.report.look import Look
     from reconstruct.ledger import Quantity
     from reconstruct.planner.result import GroupPlan, RankPlan
     from reconstruct.planner.spec import LayerSpec
 
-MOODS = {"starts": "good", "may start": "open", "does not start": "bad", "fits no stated memory": "open"}
+MOODS = {"starts": "good", "may start": "open", "does not start": "bad", "fits no stated memory": "plain"}
 SOURCES = {
     "given": "config {place}",
     "cache": "local Hugging Face cache",
@@ -51,7 +53,7 @@ RUNS_SHOWN = 6
 """Runs of layer numbers named before the rest is counted."""
 
 
-def blocks_document(found: Blocks, engines: int) -> Document:
+def blocks_document(found: Blocks, engines: int, look: Look) -> Document:
     """Lay out one answer; `engines` is the data-parallel size."""
     plan = found.plan
     stages = _distinct(plan.ranks) if plan else []
@@ -64,21 +66,45 @@ def blocks_document(found: Blocks, engines: int) -> Document:
     missing = _missing(found)
     if missing:
         body.append(Listing("Missing", missing))
-    return Document(_headline(found), MOODS[found.outcome], _facts(found, engines), tuple(body))
+    headline, facts = _headline(found, look), _facts(found, engines, look)
+    return Document(
+        headline,
+        MOODS[found.outcome],
+        facts,
+        tuple(body),
+        figures=tuple(figures_of(found.account, quoted(found.model, mask=look.redact))),
+        brief=_brief(found, headline, dict(facts)),
+    )
 
 
-def _headline(found: Blocks) -> str:
+def _brief(found: Blocks, headline: str, facts: dict[str, str]) -> tuple[BriefLine, ...]:
+    reason = facts.get("refused") or facts.get("at the low end")
+    return (
+        BriefLine("model", headline),
+        BriefLine("block", _told(found, "bytes_per_block", "block_size") or "no block: the launch is refused"),
+        BriefLine("holds", _told(found, "num_blocks", "kv_cache_tokens", "max_concurrency") or "not known"),
+        BriefLine("length", reason or _told(found, "longest_request", "max_model_len") or "not known"),
+        BriefLine("as", f"{facts['parallel']}; {facts['dtypes']}; {facts['config']}"),
+    )
+
+
+def _told(found: Blocks, *names: str) -> str:
+    held = found.account.quantities
+    return "; ".join(f"{MEANINGS[name]}: {_value(held[name])}" for name in names if name in held)
+
+
+def _headline(found: Blocks, look: Look) -> str:
     version = found.launch.engine_version
-    name = quoted(found.model, mask=True)
+    name = quoted(found.model, mask=look.redact)
     if found.memory is None and not found.reason:
         return f"{name} on vLLM {version}: the cache's layout"
     memory = f" with {gib_text(found.memory)} for the cache" if found.memory else ""
     return f"{name} on vLLM {version}{memory}: {found.outcome}"
 
 
-def _facts(found: Blocks, engines: int) -> tuple[tuple[str, str], ...]:
+def _facts(found: Blocks, engines: int, look: Look) -> tuple[tuple[str, str], ...]:
     launch = found.launch
-    source = SOURCES[found.found.source].format(place=quoted(found.found.place, mask=True))
+    source = SOURCES[found.found.source].format(place=quoted(found.found.place, mask=look.redact))
     parallel = f"TP {launch.tensor_parallel_size}, PP {launch.pipeline_parallel_size}"
     parallel += f", DCP {launch.decode_context_parallel_size}" if launch.decode_context_parallel_size > 1 else ""
     parallel += f", DP {engines}: each engine has a cache like this" if engines > 1 else ""
@@ -91,7 +117,7 @@ def _facts(found: Blocks, engines: int) -> tuple[tuple[str, str], ...]:
         ("device", launch.device),
         (
             "refused" if found.outcome == "does not start" else "at the low end",
-            quoted(found.reason, mask=True, most=400),
+            quoted(found.reason, mask=look.redact, most=400),
         ),
     )
     return tuple((label, text) for label, text in rows if text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from kvforensics.report.brief_lines import BriefLine
 from kvforensics.report.page import pages
 from kvforensics.report.wording import line_numbers
 
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
     from kvforensics.report.page import Page
 
 SOURCE_ROOM = 30
-
-
-class BriefLine(NamedTuple):
-    """One of the five."""
-
-    label: str
-    text: str
 
 
 def briefs(report: Report, look: Look) -> tuple[tuple[BriefLine, ...], ...]:

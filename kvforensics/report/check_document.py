@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.checking import INSIDE, NOT_COMPARABLE, NOTHING, OUTSIDE
-from kvforensics.report.document import Document, Grid, Listing
+from kvforensics.report.document import Document, Figure, Grid, Listing, filled
 from kvforensics.report.header import headline
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import amount, gib, percent, ratio, whole
@@ -14,6 +14,8 @@ from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvforensics.checking import Check, Comparison
     from kvforensics.report.look import Look
 
@@ -26,10 +28,10 @@ def check_document(check: Check, log: str, look: Look) -> Document:
     blocks: list[Grid | Listing] = []
     for dp, rank in dict.fromkeys((term.dp, term.rank) for term in check.terms):
         terms = [term for term in check.terms if (term.dp, term.rank) == (dp, rank)]
-        title = f"{quoted(rank, mask=False)} (GiB)" if rank else "Capacity"
+        title = f"{quoted(rank, mask=look.redact)} (GiB)" if rank else "Capacity"
         several = len(check.startup.engines) > 1
         blocks.append(Grid(f"DP{dp}, {title}" if several else title, _HEADS, tuple(map(_row, terms)), _HEADS[1:3]))
-    blocks.append(Listing("Not comparable", _reasons(check)))
+    blocks.append(Listing("Not comparable", _reasons(check, look)))
     open_ends = f"one side does not state {', '.join(check.unstated)}: taken to be the same" if check.unstated else ""
     reading = check.reading
     runs = f", {len(reading.startups)} runs" if len(reading.startups) > 1 else ""
@@ -41,9 +43,21 @@ def check_document(check: Check, log: str, look: Look) -> Document:
             ("log", f"{quoted(log, mask=look.redact)}: {headline(check.startup)}"),
             ("probe", f"{headline(reading.startups[0])}, {reading.engine} engine on {reading.card}{runs}.{simulated}"),
         ),
-        blocks=tuple(b for b in blocks if (b.lines if isinstance(b, Listing) else b.rows)),
+        blocks=filled(blocks),
         notes=(open_ends,) if open_ends else (),
+        figures=tuple(_figures(check, log, look)),
     )
+
+
+def _figures(check: Check, log: str, look: Look) -> Iterator[Figure]:
+    several = len(check.startup.engines) > 1
+    for t in check.terms:
+        rank = quoted(f"DP{t.dp} {t.rank}" if several else t.rank, mask=look.redact)
+        for side, interval in (("rebuilt", t.rebuilt), ("measured", t.measured)):
+            if interval:
+                yield Figure(
+                    quoted(log, mask=look.redact), side, rank, "", t.name, interval, BY_NAME[t.name].unit, t.verdict
+                )
 
 
 _HEADS = ("", "rebuilt", "measured", "verdict")
@@ -75,10 +89,12 @@ def _plain(size: Interval, unit: str) -> str:
     return ratio(size) if unit == "1" else f"{whole(size)} {unit}"
 
 
-def _reasons(check: Check) -> tuple[str, ...]:
+def _reasons(check: Check, look: Look) -> tuple[str, ...]:
     """Give each reason once, with the terms it is the reason of."""
     found: dict[str, dict[str, None]] = {}
     for term in check.terms:
         if term.why:
             found.setdefault(term.why, {})[symbol(term.name)] = None
-    return tuple(f"{', '.join(symbols)}: {quoted(reason, mask=True, most=300)}" for reason, symbols in found.items())
+    return tuple(
+        f"{', '.join(symbols)}: {quoted(reason, mask=look.redact, most=300)}" for reason, symbols in found.items()
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from kvforensics.report.json import interval_object
+from kvforensics.report.json import interval_object, masked, on_one_line
 
 if TYPE_CHECKING:
     from kvforensics.comparison import Comparison, Comparisons, PartOfChange, Subject
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 COMPARE_SCHEMA = "kvforensics.compare/1"
 
 
-def render(answer: Comparisons) -> str:
+def render(answer: Comparisons, *, mask: bool = True) -> str:
     """Give the answer as one JSON document on one line.
 
     `before`, `after`, `change` and `parts` stand for the first and the last log; `comparisons` holds every log against
@@ -27,7 +26,7 @@ def render(answer: Comparisons) -> str:
         **_comparison(answer.changes[-1]),
         "comparisons": [_comparison(c) for c in answer.changes],
     }
-    return json.dumps(found, ensure_ascii=False)
+    return on_one_line(masked(found) if mask else found)
 
 
 def _subject(subject: Subject) -> JsonObject:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.report.markup_csv import cell, end, written
 from kvforensics.report.page import chosen
+from kvforensics.report.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +25,11 @@ def render(report: Report, look: Look) -> str:
 
 
 def _rows(report: Report, look: Look) -> Iterator[tuple[object, ...]]:
-    name = cell(report.name, look)
+    name = cell(quoted(report.name, mask=look.redact))
     for place in chosen(report, look):
         for engine in report.startups[place].engines:
             for rank in engine.ranks:
-                head = (name, place + 1, engine.dp, cell(rank.name, look))
+                head = (name, place + 1, engine.dp, cell(quoted(rank.name, mask=look.redact)))
                 yield from ((*head, *row) for row in _figures(rank.account))
             yield from ((name, place + 1, engine.dp, "", *row) for row in _figures(engine.capacity))
 

@@ -1,25 +1,43 @@
-"""A report as titled tables and lists, before any renderer; what all commands but `explain` and `plan` answer with."""
+"""A report as titled tables and lists, before any renderer; what all commands but `explain` answer with."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from kvforensics.report.bars import Bar
+    from kvforensics.report.brief_lines import BriefLine
     from kvforensics.report.look import Look
+    from reconstruct.interval import Interval
+    from reconstruct.ledger import Account
 
-FORMATS = ("table", "markdown")
-"""Forms for people; what is for machines has a renderer of its own for each command."""
+
+class Bars(NamedTuple):
+    """What is drawn beside a row where a form can draw: the same figure on each side, on one scale.
+
+    kind: as of a waterfall's step, which gives the colour.
+    """
+
+    kind: str
+    sides: tuple[Bar | None, ...]
 
 
 class Grid(NamedTuple):
-    """One table: its title, heads, rows of text, and the heads of columns that are flush right."""
+    """One table: its title, heads, rows of text, and the heads of columns that are flush right.
+
+    bars: one for each row, or none at all; sides: what each bar of a row is, in words.
+    """
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: tuple[str, ...] = ()
+    bars: tuple[Bars | None, ...] = ()
+    sides: tuple[str, ...] = ()
 
 
 class Listing(NamedTuple):
@@ -29,22 +47,76 @@ class Listing(NamedTuple):
     lines: tuple[str, ...]
 
 
+class Figure(NamedTuple):
+    """One figure with its ends exact, for a spreadsheet.
+
+    source: the log or model. side: which of several states of it, such as `today` or `log 2`. part: the term that a
+    share of a change is owed to. Each is empty where it tells nothing.
+    """
+
+    source: str
+    side: str
+    rank: str
+    part: str
+    name: str
+    interval: Interval
+    unit: str
+    origin: str
+
+
 class Document(NamedTuple):
-    """A whole report. mood: `good`, `bad` or `open`, for the headline's colour."""
+    """A whole report.
+
+    mood: `good`, `bad`, `open` or `plain`, for the headline's colour. brief: its lines for a ticket's first comment;
+    empty for what has no short form.
+    """
 
     headline: str
     mood: str
     facts: tuple[tuple[str, str], ...]
     blocks: tuple[Grid | Listing, ...]
     notes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    brief: tuple[BriefLine, ...] = ()
+
+
+def filled(blocks: Sequence[Grid | Listing]) -> tuple[Grid | Listing, ...]:
+    """Give the blocks that hold anything."""
+    return tuple(b for b in blocks if (b.lines if isinstance(b, Listing) else b.rows))
+
+
+def figures_of(account: Account, source: str, side: str = "", rank: str = "") -> Iterator[Figure]:
+    """Give every figure of an account."""
+    for q in account.quantities.values():
+        yield Figure(source, side, rank, "", q.name, q.interval, q.unit, q.origin)
 
 
 def rendered(documents: Sequence[Document], form: str, look: Look, *, colour: bool) -> str:
-    """Give documents in one of FORMATS, the table ANSI-coloured if `colour`."""
+    """Give documents in a form for people or as CSV, the table ANSI-coloured if `colour`."""
+    if form == "table":
+        from kvforensics.report import document_table
+
+        return document_table.render(documents, look, colour=colour)
     if form == "markdown":
         from kvforensics.report import document_markdown
 
         return document_markdown.render(documents, look)
-    from kvforensics.report import document_table
+    if form == "html":
+        from kvforensics.report import document_html
 
-    return document_table.render(documents, look, colour=colour)
+        return document_html.render(documents, look)
+    if form == "svg":
+        from kvforensics.report import document_svg
+
+        return document_svg.render(documents, look)
+    if form == "jira":
+        from kvforensics.report import document_jira
+
+        return document_jira.render(documents, look)
+    if form == "slack":
+        from kvforensics.report import document_slack
+
+        return document_slack.render(documents, look)
+    from kvforensics.report import document_csv
+
+    return document_csv.render(documents, look)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.report.document import Grid
-from kvforensics.report.markup_markdown import escaped
-from kvforensics.report.wording import ascii_only
+from kvforensics.report.markup_markdown import bullets, escaped, text_table, titled_list, whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,31 +15,16 @@ if TYPE_CHECKING:
 
 
 def render(documents: Sequence[Document], look: Look) -> str:
-    """Give documents as Markdown in which nothing foreign is markup."""
-    text = "\n\n---\n\n".join("\n\n".join(_blocks(d)) for d in documents) + "\n"
-    return ascii_only(text) if look.ascii_only else text
+    """Give documents as Markdown."""
+    return whole_text((_blocks(d, look) for d in documents), look)
 
 
-def _blocks(document: Document) -> list[str]:
+def _blocks(document: Document, look: Look) -> list[str]:
     found = [f"### {escaped(document.headline)}"]
-    found.append("\n".join(f"- {escaped(label)}: {escaped(text)}" for label, text in document.facts))
+    found.append(bullets(f"{escaped(label)}: {escaped(text)}" for label, text in document.facts))
     for block in document.blocks:
         if isinstance(block, Grid):
-            found += [f"**{escaped(block.title)}**", _table(block)]
+            found += [f"**{escaped(block.title)}**", text_table(block.heads, block.rows, look, right=block.right)]
         else:
-            found += [f"**{escaped(block.title)}**", "\n".join(f"- {escaped(line)}" for line in block.lines)]
+            found += titled_list(block.title, map(escaped, block.lines))
     return found + [f"_{escaped(note)}_" for note in document.notes]
-
-
-def _table(grid: Grid) -> str:
-    rows = [[escaped(cell) for cell in row] for row in grid.rows]
-    widths = [max(3, len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(grid.heads)]
-    flush = [head in grid.right for head in grid.heads]
-    rule = [f"{'-' * (w - 1)}:" if r else "-" * w for w, r in zip(widths, flush, strict=True)]
-    lines = [_row(grid.heads, widths, flush), f"| {' | '.join(rule)} |", *(_row(row, widths, flush) for row in rows)]
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], flush: Sequence[bool]) -> str:
-    padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, flush, strict=True)]
-    return f"| {' | '.join(padded)} |"

@@ -10,10 +10,12 @@ from kvforensics.report.sheet import Sheet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.table import Table
+
     from kvforensics.report.document import Document
     from kvforensics.report.look import Look
 
-STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
+STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 WORDS_FROM = 110
 """The width from which columns of words stand beside the figures; below it those without a head are dropped."""
 
@@ -41,12 +43,23 @@ def _document(sheet: Sheet, document: Document) -> None:
         sheet.print("", sheet.text(note, "dim"))
 
 
+def grid_text(grid: Grid, look: Look) -> str:
+    """Give one table as plain text of `look.width` columns, without its title."""
+    sheet = Sheet(look, colour=False)
+    sheet.print(_laid_out(sheet, grid))
+    return sheet.finished()
+
+
 def _grid(sheet: Sheet, grid: Grid) -> None:
+    sheet.print("", sheet.text(grid.title, "bold"), _laid_out(sheet, grid))
+
+
+def _laid_out(sheet: Sheet, grid: Grid) -> Table:
     kept = [i for i in range(len(grid.heads)) if sheet.width >= WORDS_FROM or not _spare(grid, i)]
     rows = [[sheet.text(row[i]) for i in kept] for row in grid.rows]
     heads = [grid.heads[i] for i in kept]
     unbroken = [place for place, i in enumerate(kept) if i == 0 and not _long(grid)]
-    sheet.print("", sheet.text(grid.title, "bold"), sheet.grid(rows, heads, right=grid.right, unbroken=unbroken))
+    return sheet.grid(rows, heads, right=grid.right, unbroken=unbroken)
 
 
 def _spare(grid: Grid, place: int) -> bool:

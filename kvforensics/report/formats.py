@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
-from kvforensics.report.wording import ascii_only
+from kvforensics.report import brief_lines
 
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
-    from kvforensics.report.brief import BriefLine
     from kvforensics.report.look import Look
 
 ALONE = ("html", "svg")
 """Forms of which one file holds one log."""
-BRIEF = ("table", "markdown", "jira", "slack")
-"""Forms in which a report can be brief."""
 
 
 def check(form: str, logs: int, *, brief: bool) -> None:
     """Refuse what no file can hold, before a log is read. Raises UsageFault."""
-    if brief and form not in BRIEF:
-        raise UsageFault(f"--brief: not with --format {form}; choose one of {', '.join(BRIEF)}")
+    if brief and form not in brief_lines.FORMATS:
+        raise UsageFault(f"--brief: not with --format {form}; choose one of {', '.join(brief_lines.FORMATS)}")
     if form in ALONE and logs > 1:
         raise UsageFault(f"--format {form}: one file holds one log; call it once for each of the {logs}")
 
@@ -56,21 +53,4 @@ def render_brief(report: Report, form: str, look: Look) -> str:
     """Write five lines for each start-up. Raises UsageFault where `look` asks for one that is not there."""
     from kvforensics.report.brief import briefs
 
-    text = "\n\n".join("\n".join(_line(line, form) for line in lines) for lines in briefs(report, look)) + "\n"
-    return ascii_only(text) if look.ascii_only else text
-
-
-def _line(line: BriefLine, form: str) -> str:
-    if form == "markdown":
-        from kvforensics.report.markup_markdown import escaped
-
-        return f"- **{line.label}**: {escaped(line.text)}"
-    if form == "jira":
-        from kvforensics.report.markup_jira import escaped as wiki
-
-        return f"* *{line.label}*: {wiki(line.text)}"
-    if form == "slack":
-        from kvforensics.report.markup_slack import escaped as mrkdwn
-
-        return f"• *{line.label}*: {mrkdwn(line.text)}"
-    return f"{line.label:9} {line.text}"
+    return brief_lines.render(briefs(report, look), form, look)

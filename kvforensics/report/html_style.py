@@ -21,7 +21,9 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 sy
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1.25rem 2.5rem; }
 main + main { border-top: 2px solid var(--line); }
 h1 { font-size: 1.4rem; margin: 0 0 .5rem; }
-h1.failed { color: var(--red); } h1.ready { color: var(--green); } h1.unfinished { color: var(--amber); }
+h1 { overflow-wrap: anywhere; }
+h1.failed, h1.bad { color: var(--red); } h1.ready, h1.good { color: var(--green); }
+h1.unfinished, h1.open { color: var(--amber); }
 h2 { font-size: 1.05rem; margin: 1.75rem 0 .5rem; }
 h2.conflicts { color: var(--red); }
 h3 { font-size: 1rem; margin: 0 0 .25rem; }
@@ -54,6 +56,12 @@ table.fall { width: 100%; }
 .fall .total td, .fall .budget td, .fall .pool td { font-weight: 600; }
 .fall td.where { font-weight: 400; }
 .fall .pool td:not(.where) { color: var(--green); }
+table.words { width: 100%; }
+.words td:not(.r) { white-space: normal; overflow-wrap: anywhere; }
+.words .symbol { font-weight: 600; overflow-wrap: normal; }
+.words .bar { width: 24%; min-width: 8rem; }
+.words .track { height: .5rem; }
+.track + .track { margin-top: 2px; }
 .track { position: relative; height: .85rem; background: var(--track); border-radius: 2px; overflow: hidden; }
 .track i { position: absolute; top: 0; bottom: 0; min-width: 2px; background: var(--mark); }
 .track i.open { opacity: .4; }

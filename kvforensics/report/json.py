@@ -51,9 +51,12 @@ def _account(account: Account) -> JsonObject:
 
 def _engine(engine: EngineLedger) -> JsonObject:
     ranks = [
-        {"name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account)}
+        {
+            "name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account),
+            "modelled": {q.name: quantity_object(q) for q in r.unmeasured},
+        }
         for r in engine.ranks
-    ]
+    ]  # fmt: skip
     residual = engine.residual
     return {
         "dp": engine.dp,
@@ -118,8 +121,22 @@ def explain_object(report: Report, *, mask: bool = True) -> JsonObject:
 
 
 def render(report: Report, *, mask: bool = True) -> str:
-    """Give the report as one JSON document on one line; quoted controls and line separators stay escapes."""
-    text = json.dumps(explain_object(report, mask=mask), ensure_ascii=False)
+    """Give the report as one JSON document on one line."""
+    return on_one_line(explain_object(report, mask=mask))
+
+
+def on_one_line(found: JsonObject) -> str:
+    """Give a document on one line; quoted controls and line separators stay escapes."""
+    text = json.dumps(found, ensure_ascii=False)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def masked(value: Any) -> Any:  # noqa: ANN401 - whatever a JSON object may hold
+    """Mask private details in every text of a JSON value; its keys are the schema's own."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: masked(held) for key, held in value.items()}
+    return [masked(held) for held in value] if isinstance(value, list | tuple) else value

@@ -6,12 +6,8 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from kvforensics.report.redaction import quoted
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from kvforensics.report.look import Look
 
 FORMULA = tuple("=+-@|\t＝＋－＠")
 """What a spreadsheet would take for a formula, in the wide letters of East Asia too."""
@@ -31,7 +27,6 @@ def end(value: float | None) -> str:
     return "" if value is None else str(value)
 
 
-def cell(text: str, look: Look) -> str:
-    """Give foreign text as a cell that no spreadsheet computes."""
-    shown = quoted(text, mask=look.redact)
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
+def cell(text: str) -> str:
+    """Give a text as a cell that no spreadsheet computes."""
+    return f"'{text}" if text.startswith(FORMULA) else text

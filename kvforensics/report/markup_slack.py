@@ -22,6 +22,8 @@ SIGNS = {
     "note": ":white_circle:",
     "": ":large_green_circle:",
 }
+MOODS = {"good": f"{SIGNS['']} ", "bad": f"{SIGNS['error']} ", "open": f"{SIGNS['warning']} ", "plain": ""}
+"""What stands before a document's headline."""
 
 
 def whole_text(reports: Iterable[Iterable[str]], look: Look) -> str:

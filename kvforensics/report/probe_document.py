@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvforensics.report.document import Document, Grid, Listing
+from kvforensics.report.document import Document, Figure, Grid, Listing, figures_of, filled
 from kvforensics.report.probe_json import timings
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import UNKNOWN, amount, gib, whole
@@ -15,6 +15,8 @@ from reconstruct.quantities import BY_NAME, ENGINE, RANK
 from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvforensics.probing import ProbeReport
     from kvforensics.report.look import Look
     from live_probe.measurement import Failure, ProbeRecord
@@ -36,9 +38,20 @@ def probe_document(report: ProbeReport, look: Look) -> Document:
         headline=_headline(report),
         mood="bad" if report.died else "open" if report.simulated else "good",
         facts=_facts(report, look),
-        blocks=tuple(b for b in blocks if (b.lines if isinstance(b, Listing) else b.rows)),
+        blocks=filled(blocks),
         notes=(*(quoted(note, mask=look.redact) for note in report.notes), _LEGEND),
+        figures=tuple(_figures(report, look)),
     )
+
+
+def _figures(report: ProbeReport, look: Look) -> Iterator[Figure]:
+    model = quoted(report.model, mask=look.redact)
+    for run, startup in enumerate(report.startups, start=1):
+        for engine in startup.engines:
+            several = f"DP{engine.dp} " if len(startup.engines) > 1 else ""
+            for rank in engine.ranks:
+                yield from figures_of(rank.account, model, f"run {run}", quoted(several + rank.name, mask=look.redact))
+            yield from figures_of(engine.capacity, model, f"run {run}", several.rstrip())
 
 
 def _headline(report: ProbeReport) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.report.bars import Bar, anchored_left, anchored_right
 from kvforensics.report.sizes import gib, percent, ratio
 from kvforensics.report.wording import NOWHERE, Source, source_of, symbol
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconstruct.ledger import Account, RankLedger
 
 NARROW_SCALE = 0.2
@@ -58,8 +61,8 @@ def waterfall(rank: RankLedger, capacity: Account, *, binds: bool) -> Waterfall:
         rows.append(_row("part", account, "model_memory", "weights"))
     else:
         rows += _left(account, capacity, binds=binds)
-    rows += _beside(account)
-    bars = _bars(rows, scale, budget)
+    rows += [*_beside(account), *_modelled(rank)]
+    bars = placed([(row.kind, row.interval) for row in rows], scale, budget)
     steps = [
         Step(
             r.kind,
@@ -146,43 +149,54 @@ def _beside(account: Account) -> list[_Row]:
     return [_row("beside", account, name, label) for name, label in named if account.get(name)]
 
 
-def _bars(rows: list[_Row], scale: Interval, budget: Interval) -> list[Bar | None]:
-    """Place each figure on the scale: what is taken hangs below what was taken before it, the rest stands on zero."""
+def _modelled(rank: RankLedger) -> list[_Row]:
+    """Give the model's figures for what the lines leave open."""
+    labels = {"total_consumed": "consumed", "non_torch_increase": "outside torch", "transient_peak_headroom": "peak"}
+    return [
+        _Row("beside", symbol(q.name), f"{labels[q.name]}, modelled", q.interval, source_of(q)) for q in rank.unmeasured
+    ]
+
+
+def placed(rows: Sequence[tuple[str, Interval]], scale: Interval, budget: Interval) -> list[Bar | None]:
+    """Place figures, each with its kind, on a scale; nothing where that is not known.
+
+    What is taken hangs below what was taken from the budget before it, the rest stands on zero.
+    """
     unit = _middle(scale)
     if not unit:
         return [None] * len(rows)
     edges = _upper_edges(rows, unit, _middle(budget))
-    return [_bar(row, edge, unit) for row, edge in zip(rows, edges, strict=True)]
+    return [_bar(kind, interval, edge, unit) for (kind, interval), edge in zip(rows, edges, strict=True)]
 
 
-def _upper_edges(rows: list[_Row], total: float, budget: float | None) -> list[float | None]:
+def _upper_edges(rows: Sequence[tuple[str, Interval]], total: float, budget: float | None) -> list[float | None]:
     """Give where each figure that hangs begins: counted down from R, or up from M where a term above is not known."""
-    edges: list[float | None] = [total if row.kind == "unused" else None for row in rows]
-    taken = [i for i, row in enumerate(rows) if row.kind == "taken"]
+    edges: list[float | None] = [total if kind == "unused" else None for kind, _ in rows]
+    taken = [i for i, (kind, _) in enumerate(rows) if kind == "taken"]
     top = budget
     for i in taken:
         edges[i] = top
-        top = _less(top, rows[i].interval)
-    floor = next((_middle(row.interval) for row in rows if row.kind == "pool"), None)
+        top = _less(top, rows[i][1])
+    floor = next((_middle(interval) for kind, interval in rows if kind == "pool"), None)
     for i in reversed(taken):
-        middle = _middle(rows[i].interval)
+        middle = _middle(rows[i][1])
         floor = None if floor is None or middle is None else floor + middle
         edges[i] = floor if edges[i] is None else edges[i]
     under: float | None = None
-    for i, row in enumerate(rows):
-        if row.kind == "taken":
+    for i, (kind, interval) in enumerate(rows):
+        if kind == "taken":
             under = edges[i]
-        elif row.kind == "part":
+        elif kind == "part":
             edges[i] = under
-            under = _less(under, row.interval)
+            under = _less(under, interval)
     return edges
 
 
-def _bar(row: _Row, edge: float | None, unit: float) -> Bar | None:
-    low, high = row.interval.low, row.interval.high
-    if low is None or row.kind == "beside" or (high is not None and high <= 0):
+def _bar(kind: str, interval: Interval, edge: float | None, unit: float) -> Bar | None:
+    low, high = interval.low, interval.high
+    if low is None or kind == "beside" or (high is not None and high <= 0):
         return None
-    if row.kind in {"total", "budget", "pool"}:
+    if kind in {"total", "budget", "pool"}:
         return anchored_left(low / unit, (low if high is None else high) / unit)
     if edge is None or high is None:
         return None

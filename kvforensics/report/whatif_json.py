@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from kvforensics.report.json import interval_object
+from kvforensics.report.json import interval_object, masked, on_one_line
 from reconstruct.quantities import BY_NAME
 
 if TYPE_CHECKING:
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
 WHATIF_SCHEMA = "kvforensics.whatif/1"
 
 
-def render(answer: WhatIf) -> str:
-    """Give one answer as one JSON document on one line."""
-    return json.dumps(whatif_object(answer), ensure_ascii=False)
+def render(answer: WhatIf, *, mask: bool = True) -> str:
+    """Give one answer as one JSON document on one line, private details masked if asked."""
+    found = whatif_object(answer)
+    return on_one_line(masked(found) if mask else found)
 
 
 def whatif_object(answer: WhatIf) -> JsonObject:

@@ -298,7 +298,7 @@ def test_wrong_usage_is_code_2_and_one_line(logged, tmp_path):
         ("check", log, tmp_path / "gone.json"),
         ("check", log, log),
         ("check", tmp_path / "gone.log", probe),
-        ("check", log, probe, "--format", "html"),
+        ("check", log, probe, "--format", "xml"),
         ("check", log, probe, "--startup", "9"),
         ("check", log, probe, "--out", tmp_path / "no" / "such.md"),
         ("check", log, probe, "--out", tmp_path),
