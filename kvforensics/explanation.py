@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.findings import examine
 from parsers.log import read_log
-from reconstruct.geometry import Geometries
-from reconstruct.rebuild import rebuild
+from parsers.tuples import NamedTuple
+from reconstruct.geometry import Geometries, Geometry
+from reconstruct.ledger import is_measured
+from reconstruct.rebuild import card_given, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +60,39 @@ def explain(source: Input, given: Sequence[Given] = (), config: Path | None = No
         raise NothingToExplain(_why_nothing(log.name, log.lines, log.foreign))
     unread = [[r for r in log.unread if s.first_line <= r.line <= s.last_line] for s in log.startups]
     geometries = Geometries(config, fetch=fetch)
-    ledgers = tuple(rebuild(s, u, given, geometries) for s, u in zip(log.startups, unread, strict=True))
+    rebuilt = (rebuild(s, u, given, geometries) for s, u in zip(log.startups, unread, strict=True))
+    ledgers = tuple(_with_model(ledger, geometries, card_given(given)) for ledger in rebuilt)
     return Report(log.name, log.lines, ledgers, log.damage, examine(ledgers))
+
+
+def _with_model(startup: StartUpLedger, geometries: Geometries, card: str | None) -> StartUpLedger:
+    """Give a ledger with the model's figures beside it; the model is loaded only where card and config may be known."""
+    model = startup.settings.text("model")
+    if model is None or not _is_askable(startup, card):
+        return startup
+    from reconstruct.predict.sizes import full_config, model_id
+
+    known = geometries.of(model)
+    whole = isinstance(known, Geometry) and known.source != "catalogue"
+    config = known.config if isinstance(known, Geometry) and whole else full_config(model_id(model))
+    if config is None:
+        return startup
+    from reconstruct.predict.beside import beside
+
+    return beside(startup, config, card)
+
+
+def _is_askable(startup: StartUpLedger, card: str | None) -> bool:
+    """Whether a rank has its weights, and a card is named; a total memory may name one where the peak is open."""
+    accounts = [
+        r.account for e in startup.engines for r in e.ranks if r.account.interval("model_memory").width is not None
+    ]
+    if card is not None or startup.log.of("device_name"):
+        return bool(accounts)
+    return any(
+        a.interval("total_memory").width is not None and not is_measured(a.interval("transient_peak_headroom"))
+        for a in accounts
+    )
 
 
 def _why_nothing(name: str, lines: int, foreign: str | None) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
+from parsers.tuples import NamedTuple
 from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import BadSetting, Unsupported
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.hardware import UnknownCard, hardware_of
 from reconstruct.predict.ledger import predict
 from reconstruct.predict.scenario import Fixed, Scenario
-from reconstruct.predict.sizes import full_config
+from reconstruct.predict.sizes import full_config, model_id
 from reconstruct.releases import RELEASES
 
 if TYPE_CHECKING:
@@ -96,8 +97,7 @@ def config_of(model: str, folder: Path | None = None) -> Mapping[str, object]:
             found = find_config(model, path)
             if found is not None:
                 return found.config
-        cached = next((part for part in path.parts if part.startswith("models--")), None)
-        name = model if cached is None else cached.removeprefix("models--").replace("--", "/", 1)
+        name = model_id(model)
         stored = folder / f"{name.replace('/', '--')}.json" if folder is not None else None
         if stored is not None and stored.is_file():
             found = find_config(name, stored)

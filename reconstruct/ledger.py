@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class Account(NamedTuple):
         return found.interval if found else ANYTHING
 
 
+def is_measured(interval: Interval) -> bool:
+    """Whether an interval says how large a term is: its width is a tenth of the value at most, or 64 MiB."""
+    if interval.low is None or interval.high is None:
+        return False
+    return interval.high - interval.low <= max(abs(interval.high) * 0.1, 64 << 20)
+
+
 class RankLedger(NamedTuple):
     """The ledger of one worker."""
 
@@ -64,6 +72,13 @@ class RankLedger(NamedTuple):
     tp: int | None
     node: str | None
     account: Account
+    modelled: tuple[Quantity, ...] = ()
+    """The model's bands of H and of what else of C, N the lines leave open: beside the account, which never rests on them."""
+
+    @property
+    def unmeasured(self) -> tuple[Quantity, ...]:
+        """The model's bands of those terms alone that the lines leave open."""
+        return tuple(q for q in self.modelled if not is_measured(self.account.interval(q.name)))
 
 
 class EngineLedger(NamedTuple):

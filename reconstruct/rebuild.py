@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.launch_settings import read
 from parsers.ranks import NAMELESS
 from parsers.template import whole_number
+from parsers.tuples import NamedTuple
 from reconstruct.cache_groups import cache_groups
 from reconstruct.equations import Shape, equations
 from reconstruct.eras import FIRST_V1, LAST_V0, possible
@@ -357,6 +358,11 @@ def _engine_ledger(solved: Sequence[Solved], facts: _Facts) -> EngineLedger:
     )
 
 
+def card_given(given: Sequence[Given]) -> str | None:
+    """Give the card that the user named, if any."""
+    return next((g.note for g in given if g.origin == "catalogue" and g.note), None)
+
+
 def rebuild(
     log: StartUpLog,
     unread: Sequence[Record] = (),
@@ -372,7 +378,7 @@ def rebuild(
     settings = read(log)
     version = version_of(log)
     result = outcome(log)
-    card = next((g.note for g in given if g.origin == "catalogue" and g.note), None)
+    card = card_given(given)
     geometry = geometries.of(settings.text("model")) if geometries else NoGeometry("none was asked for")
     planner = planner_for(geometry, log, settings, version, card)
     engines = [

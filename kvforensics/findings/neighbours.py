@@ -16,6 +16,7 @@ from kvforensics.findings.finding import (
     Threshold,
     Unsaid,
 )
+from kvforensics.findings.peaks import ABOVE_MODEL, SURE_MODEL, unexplained_peak
 from kvforensics.report.sizes import gib, gib_text
 from parsers.rules.out_of_memory import other_processes
 from reconstruct.interval import ANYTHING, Interval
@@ -249,7 +250,7 @@ def _unexplained(case: Case) -> Finding | None:
         if low(rest) > limit and (worst is None or low(rest) > worst[0]):
             worst = (low(rest), held, rest)
     if worst is None:
-        return None
+        return unexplained_peak(case)
     _, held, rest = worst
     beyond = Interval(int(low(rest) - limit), None if rest.high is None else int(rest.high - limit))
     detail = (
@@ -332,9 +333,10 @@ RULES = (
         "unexplained-memory",
         (WARNING,),
         "The amount and ranked suspects.",
-        "Non-torch memory surely exceeds what is usual for the world size; silent before 0.9.1.",
-        ("non_torch_increase", "total_consumed", "model_memory"),
+        "Non-torch memory surely exceeds what is usual for the world size, or the peak of a start that compiled nothing lies "
+        "surely above the model's band (config and card known); silent before 0.9.1.",
+        ("non_torch_increase", "total_consumed", "model_memory", "transient_peak_headroom"),
         _unexplained,
-        (ONE_RANK_UNEXPLAINED, GROUP_UNEXPLAINED),
+        (ONE_RANK_UNEXPLAINED, GROUP_UNEXPLAINED, ABOVE_MODEL, SURE_MODEL),
     ),
 )

@@ -5,10 +5,14 @@ from __future__ import annotations
 from kvforensics.findings.case import DRAFTER, Case, low, merged, printed
 from kvforensics.findings.finding import NOTE, WARNING, Action, Finding, FindingRule, Threshold, Unsaid
 from kvforensics.report.sizes import gib_text, percent, whole
-from reconstruct.interval import Interval
+from reconstruct.interval import ANYTHING, Interval
 
 OF_BUDGET = Threshold("OF_BUDGET", 0.10, "a tenth of the budget; 25 starts of 0.19.0 on H100 lie at 1.0 to 5.3 %")
 OF_POOL = Threshold("OF_POOL", 0.50, "half as much as the pool: halving the peak then gains a quarter of it")
+ABOVE_MODEL = Threshold(
+    "ABOVE_MODEL", 0.10, "a tenth above the model's band; 27 starts of 0.19.0 on H100, all compiled anew, lie within it"
+)
+SURE_MODEL = Threshold("SURE_MODEL", 0.15, "half a band of the model's peak: a wider one answers nothing")
 MODEL_FREE_METHODS = ("ngram", "suffix")
 """Speculation that needs no weights of its own."""
 
@@ -76,36 +80,77 @@ def _encoder_profile(case: Case) -> Finding | Unsaid | None:
     return Finding("encoder-profile-cost", NOTE, title, detail, lines, actions=(action,))
 
 
+def above_model(case: Case) -> Interval | None:
+    """Give what the peak surely has above the model's, where that is much and the model is sure of a start-up of this kind."""
+    peak = case.value("transient_peak_headroom")
+    for figure in case.rank.modelled if case.rank else ():
+        band = figure.interval
+        if figure.name != "transient_peak_headroom" or band.low is None or band.high is None:
+            continue
+        sure = band.high - band.low <= SURE_MODEL.value * (band.low + band.high)
+        if sure and low(peak) >= (1 + ABOVE_MODEL.value) * band.high:
+            return peak.minus(band)
+    return None
+
+
 def _cold_compile(case: Case) -> Finding | Unsaid | None:
-    if case.of("compile_cache_hit") or not case.of("compiled"):
+    if not _compiled_anew(case):
         return None
+    warm, gain = _warm_start(case)
+    beyond = above_model(case)
+    if warm is not None:
+        detail = f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
+        detail += "compiled graphs: compilation inflated the profile."
+    elif beyond is not None:
+        gain = beyond
+        detail = (
+            f"This start compiled, and its peak is {gib_text(gain)} above what the model of this release has for these "
+        )
+        detail += "settings: compilation inflated the profile, or a kernel's workspace stands in it. A start with the compile "
+        detail += "cache kept tells."
+    elif case.rank and case.rank.modelled:
+        return None
+    else:
+        fact = "the model's own peak: needs its config and its card (--config, --gpu), or a warm start in the same log"
+        return Unsaid("cold-compile-inflates-peak", fact)
+    lines = merged(case.lines("compiled"), case.evidence("transient_peak_headroom"))
+    lines = merged(lines, warm.lines("compile_cache_hit") if warm else ())
+    action = Action("start again with the compile cache kept", (), "")
+    title = (
+        "Compilation inflated the peak" if warm else "The peak is above the model's: compilation may have inflated it"
+    )
+    return Finding("cold-compile-inflates-peak", NOTE, title, detail, lines, case.cost(gain), (action,))
+
+
+def _compiled_anew(case: Case) -> bool:
+    """Whether the start compiled its graphs and loaded none."""
+    return bool(case.of("compiled")) and not case.of("compile_cache_hit")
+
+
+def _warm_start(case: Case) -> tuple[Case | None, Interval]:
+    """Give a start of the same model in the log that loaded its graphs and surely peaked lower, and by how much."""
     peak = case.value("transient_peak_headroom")
     for other in range(len(case.startups)):
         warm = Case(case.startups, other)
         same = other != case.place and warm.ledger.settings.text("model") == case.ledger.settings.text("model")
         gain = peak.minus(warm.value("transient_peak_headroom"))
-        if not (same and warm.of("compile_cache_hit") and low(gain) > 0):
-            continue
-        detail = (
-            f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
-            "compiled graphs: compilation inflated the profile."
-        )
-        lines = merged(
-            case.lines("compiled"), case.evidence("transient_peak_headroom"), warm.lines("compile_cache_hit")
-        )
-        action = Action("start again with the compile cache kept", (), "")
-        return Finding(
-            "cold-compile-inflates-peak",
-            NOTE,
-            "Compilation inflated the peak",
-            detail,
-            lines,
-            case.cost(gain),
-            (action,),
-        )
-    return Unsaid(
-        "cold-compile-inflates-peak", "the model's own peak: needs its config, or a warm start in the same log"
+        if same and warm.of("compile_cache_hit") and low(gain) > 0:
+            return warm, gain
+    return None, ANYTHING
+
+
+def unexplained_peak(case: Case) -> Finding | None:
+    """Name a peak that no known term explains, where compilation did not inflate it."""
+    beyond = None if _compiled_anew(case) else above_model(case)
+    if beyond is None:
+        return None
+    detail = (
+        f"The activation peak is {gib_text(beyond)} above what the model of this release has for these settings, and the "
+        "graphs were not compiled anew. Suspects, likeliest first: a kernel's workspace, an encoder's own pass, a library "
+        "that patches layers."
     )
+    lines, title = case.evidence("transient_peak_headroom"), "The activation peak holds what no known term explains"
+    return Finding("unexplained-memory", WARNING, title, detail, lines, case.cost(beyond))
 
 
 def _drafter(case: Case) -> Finding | None:
@@ -169,9 +214,11 @@ RULES = (
         "cold-compile-inflates-peak",
         (NOTE,),
         "That a warm start gains, and how much.",
-        "The start compiled, and a warm start of the same model in the log peaked lower. Alone, a log cannot show it.",
+        "The start compiled, and a warm start of the same model in the log peaked lower, or the peak lies surely above the "
+        "model's band, which needs config and card. Alone, a log cannot show it.",
         ("compiled", "compile_cache_hit", "transient_peak_headroom"),
         _cold_compile,
+        (ABOVE_MODEL, SURE_MODEL),
     ),
     FindingRule(
         "drafter-cost",

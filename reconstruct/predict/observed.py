@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from parsers.tuples import NamedTuple
 from reconstruct.cards import UnknownCard
+from reconstruct.ledger import is_measured
 from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.hardware import hardware_by_total, hardware_of
@@ -186,12 +188,9 @@ def observed(startup: StartUpLedger) -> tuple[Observed, ...]:
 
 
 def _bounded(account: Account, names: tuple[str, ...]) -> dict[str, Interval]:
-    """Terms with both ends, whose width says something (a tenth of the value, or 64 MiB)."""
+    """Give the terms that are measured."""
     found = {}
     for name in names:
-        interval = account.interval(name)
-        if interval.low is not None and interval.high is not None:
-            width = interval.high - interval.low
-            if width <= max(abs(interval.high) * 0.1, 64 << 20):
-                found[name] = interval
+        if is_measured(account.interval(name)):
+            found[name] = account.interval(name)
     return found

@@ -1,0 +1,112 @@
+"""The model's figures beside a log's: within what the lines allow, never in the account, silent where they do not fit."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvforensics.explanation import explain
+from kvforensics.given import gpu
+from kvforensics.report.json import explain_object
+from reconstruct.ledger import is_measured
+from tests.kvforensics.findings.starts import CACHED, card, said, start, truth
+from tests.reconstruct.predict.starts import GIB
+from tests.render.lines import render
+
+SAMPLES = sorted((Path(__file__).parents[3] / "sample_logs").rglob("*.log"))
+CARD = [gpu("H100-80GB")]
+COMPILED = "torch.compile took 24.31 s in total"
+
+
+def ranks(log, given=CARD):
+    """Every rank of a log's start-ups."""
+    return [rank for s in explain(log, given).startups for engine in s.engines for rank in engine.ranks]
+
+
+def modelled(log):
+    """The model's figures of the first rank."""
+    return {q.name: q.interval for q in ranks(log.encode())[0].modelled}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_figures_stay_within_what_the_lines_allow(path):
+    """And a term that is measured shows none."""
+    for rank in ranks(str(path)):
+        for figure in rank.unmeasured:
+            assert figure.origin == "modelled"
+            assert figure.interval.within(rank.account.interval(figure.name))
+            assert not is_measured(rank.account.interval(figure.name))
+
+
+def test_the_account_does_not_rest_on_the_model(monkeypatch):
+    """The same log gives the same account whether the model has an answer or not."""
+    log = start("0.19.1", card(peak=1.89)).encode()
+    asked = ranks(log)
+    monkeypatch.setattr("reconstruct.predict.beside.beside", lambda startup, *_: startup)
+    silent = ranks(log)
+    assert any(rank.modelled for rank in asked)
+    assert not any(rank.modelled for rank in silent)
+    assert [rank.account for rank in asked] == [rank.account for rank in silent]
+
+
+@settings(max_examples=25, deadline=None)
+@given(peak=st.floats(1.860, 1.900), other=st.floats(0.225, 0.30), used=st.floats(0.3, 0.7))
+def test_bands_hold_the_truth_that_info_lines_hide(peak, other, used):
+    """0.19.1 on H100 prints W and M alone; with them the model pins H to a tenth of a GiB."""
+    found = modelled(start("0.19.1", card(peak=peak, other=other, used=used)))
+    assert found["transient_peak_headroom"].contains(int(peak * GIB))
+    assert found["transient_peak_headroom"].width < 0.1 * GIB
+    assert found["total_consumed"].contains(int((14.99 + other) * GIB))
+    assert found["non_torch_increase"].contains(int(other * GIB))
+
+
+@pytest.mark.parametrize("peak", [0.4, 1.2, 4.0, 9.0])
+def test_nothing_is_said_where_the_lines_contradict_the_model(peak):
+    """W and M then leave another sum of C and H than the model has."""
+    assert modelled(start("0.19.1", card(peak=peak))) == {}
+
+
+def test_nothing_is_said_without_a_card_or_a_config():
+    """INFO lines name no card; a model that no table has has no config."""
+    log = start("0.19.1", card(peak=1.89))
+    assert not any(rank.modelled for rank in ranks(log.encode(), []))
+    assert modelled(log.replace("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Imagined")) == {}
+
+
+def test_json_marks_them_beside_the_quantities():
+    """Key `modelled` of a rank, each figure with its origin; the quantities stay as they are."""
+    report = explain(start("0.19.1", card(peak=1.89)).encode(), CARD)
+    rank = explain_object(report)["startups"][0]["engines"][0]["ranks"][0]
+    assert set(rank["modelled"]) == {"total_consumed", "non_torch_increase", "transient_peak_headroom"}
+    assert all(figure["origin"] == "modelled" and figure["lines"] == [] for figure in rank["modelled"].values())
+    assert "transient_peak_headroom" not in rank["quantities"]
+
+
+@pytest.mark.parametrize(
+    ("peak", "line", "expected"),
+    [
+        (2.6, COMPILED, "cold-compile-inflates-peak"),
+        (2.6, "", "unexplained-memory"),
+        (1.8, COMPILED, None),
+        (1.8, "", None),
+        (1.95, COMPILED, None),
+    ],
+)
+def test_a_peak_well_above_the_model_is_a_finding_with_its_size(peak, line, expected):
+    """0.27.1 prints the peak at INFO; the model has 1.80 GiB of it."""
+    log = render(truth("0.27.1", card(peak=peak)))
+    report = explain((said(log, "Available KV", line) if line else log).encode(), CARD)
+    found = {f.id: f for f in report.verdicts[0].findings}
+    assert found.keys() & {"cold-compile-inflates-peak", "unexplained-memory"} == ({expected} if expected else set())
+    if expected:
+        size = found[expected].cost.bytes
+        assert size.contains(int((peak - 1.80) * GIB))
+        assert size.width < 0.2 * GIB
+
+
+def test_a_warm_start_in_the_log_speaks_before_the_model():
+    """What was measured is better than what is modelled."""
+    log = said(render(truth("0.27.1", card(peak=2.6))), "Available KV", COMPILED) + CACHED
+    found = {f.id: f for f in explain(log.encode(), CARD).verdicts[0].findings}
+    assert found["cold-compile-inflates-peak"].title == "Compilation inflated the peak"
