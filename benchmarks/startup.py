@@ -29,12 +29,15 @@ atexit.register(lambda: print([m for m in {HEAVY!r} if m in sys.modules], file=s
 
 
 def run(code: str, arguments: list[str]) -> tuple[float, str]:
-    """Run Python code in a fresh interpreter; give seconds and what it wrote to stderr."""
+    """Run Python code in a fresh interpreter; give seconds and what it wrote to stderr. Ends here where it fails."""
     start = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return time.perf_counter() - start, done.stderr.strip()
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(f"{code!r} failed: {done.stderr.strip()}")
+    return seconds, done.stderr.strip()
 
 
 def main() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 from kvforensics.errors import ExitCode
-from kvforensics.terminal import open_closed_streams
+from kvforensics.terminal import complain, open_closed_streams
+
+SHOW_TRACEBACK = "KVFORENSICS_TRACEBACK"
+"""The variable of the environment that lets tracebacks through."""
 
 GARBAGE_THRESHOLD = 100_000
 """Young objects that may stand before cycles are looked for: almost all here live to the end, and hold no cycles."""
@@ -28,5 +32,16 @@ def main() -> None:
             code = app.run()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    except Exception as fault:  # noqa: BLE001 - whatever it is, a user gets one line
+        code = _at_fault(fault)
     gc.freeze()  # the process ends: nothing is left to be looked through for cycles
     raise SystemExit(code)
+
+
+def _at_fault(fault: Exception) -> ExitCode:
+    """Own up to a fault of the program in one line; the traceback is for whoever asks for it."""
+    if os.environ.get(SHOW_TRACEBACK):
+        raise fault
+    place = f"{type(fault).__name__}: {fault}"
+    complain(RuntimeError(f"a fault of its own ({place[:300]}); please report it ({SHOW_TRACEBACK}=1 shows where)"))
+    return ExitCode.FAULT

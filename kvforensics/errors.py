@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     """Bad usage, or an input that is missing, a directory or unreadable."""
     NOTHING = 3
     """Nothing to answer: no start-up that the tool knows, or a question beyond it."""
+    FAULT = 70
+    """A fault of the program itself, as sysexits.h counts it."""
     INTERRUPTED = 130
     """Ctrl-C, as shells count it: 128 and the signal's number."""
 

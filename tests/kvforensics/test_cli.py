@@ -323,6 +323,19 @@ def test_explain_without_options_needs_no_command_line_parser():
     assert ran.returncode == 0, ran.stderr.decode()
 
 
+def test_a_fault_of_the_program_is_one_line(run, monkeypatch):
+    def faulty(request):
+        raise ZeroDivisionError("of its own")
+
+    monkeypatch.setattr("kvforensics.explaining.run", faulty)
+    ran = run("explain", LOG)
+    assert (ran.code, ran.refused_in_one_line) == (70, True)
+    assert "ZeroDivisionError: of its own" in ran.err
+    monkeypatch.setenv(cli.SHOW_TRACEBACK, "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
 def test_explain_as_a_function():
     """A path, bytes and lines give the same ledgers, and a frame with a row for each quantity."""
     path = Path(LOG)
