@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from live_probe.allocator import Block, CachingAllocator
 
 _SORTS = frozenset({torch.ops.aten.sort.default, torch.ops.aten.sort.stable})
-_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default})
+_MM = torch.ops.aten.mm.default
+_PRODUCTS = frozenset({_MM, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default})
+_WRITERS = frozenset(
+    {
+        torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default, torch.ops.aten.div_.Tensor, torch.ops.aten.fill_.Scalar,
+        torch.ops.aten.mul_.Tensor, torch.ops.aten.silu_.default, torch.ops.aten.uniform_.default,
+        torch.ops.aten.zero_.default,
+    }
+)  # fmt: skip
+"""Operators that write into their first argument and give it back: on meta tensors they have nothing to do."""
 
 
 class Listener(Protocol):
@@ -59,7 +68,9 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
         """Run the operator and take note of the storages that are new."""
         if func in _PRODUCTS:
             self._listener.on_matrix_product()
-        out = func(*args, **(kwargs or {}))
+        if func in _WRITERS and args[0].is_meta:
+            return args[0]
+        out = _product(*args) if func is _MM else func(*args, **(kwargs or {}))
         for leaf in (out,) if isinstance(out, torch.Tensor) else tree_leaves(out):
             if self._is_followed(leaf):
                 self._follow(leaf.untyped_storage())
@@ -86,3 +97,8 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
         blocks = [self._allocator.malloc(size) for size in sort_scratch(rows, columns, tensor.element_size())]
         for block in blocks:
             self._allocator.free(block)
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply; of meta tensors only the shape is wanted, which torch's own meta kernel takes long over."""
+    return left.new_empty((left.shape[0], right.shape[1])) if left.is_meta else torch.mm(left, right)

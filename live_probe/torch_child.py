@@ -6,6 +6,7 @@ the start stands there as a failure of the step `start`.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -44,6 +45,7 @@ START = "start"
 def main(arguments: list[str]) -> None:
     """Go through the start that the JSON object describes and journal it as it happens."""
     end_with_parent()
+    gc.freeze()  # every step collects garbage, which need not walk all that torch's import made
     go_through(from_argument(json.loads(arguments[0])), Path(os.environ[PROBE_DIR]) / "rank-0.jsonl")
 
 

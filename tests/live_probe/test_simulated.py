@@ -59,6 +59,18 @@ def test_a_view_keeps_its_storage_allocated():
         assert device.stats().allocated == 0
 
 
+def test_a_meta_card_leaves_the_hosts_arithmetic_alone():
+    """Only what has no data is not computed; shapes are those of the real operators."""
+    outside = torch.ones(4, 4)
+    with SimulatedDevice(BARE, backing="meta").running():
+        outside.add_(1).mul_(outside)
+        product = torch.mm(outside, outside)
+        scores = torch.mm(torch.empty(3, 5, device="meta"), torch.empty(5, 7, device="meta"))
+    assert outside.unique().tolist() == [4]
+    assert product.unique().tolist() == [64]
+    assert scores.shape == (3, 7)
+
+
 def test_tensors_made_outside_are_not_followed():
     """Host memory of the caller is no memory of the card."""
     device = SimulatedDevice(BARE, backing="cpu")
