@@ -122,14 +122,14 @@ def _of_engine(
 def _ranks_of(startup: StartUpLedger, dp: int, rank: RankLedger) -> tuple[Account, ...]:
     """Give the measured rank that a log's rank is, by its coordinates or its number.
 
-    Where the log tells neither, all of all engines: whose rank it is was not told either.
+    Where the log does not tell its engine, those of all engines; where it tells neither, all ranks.
     """
-    held = next((e.ranks for e in startup.engines if e.dp == dp), ())
+    everyone = tuple(r for engine in startup.engines for r in engine.ranks)
+    held = everyone if rank.dp is None else next((e.ranks for e in startup.engines if e.dp == dp), ())
     if rank.pp is not None or rank.tp is not None:
         wanted = (rank.pp or 0, rank.tp or 0)
         return tuple(r.account for r in held if (r.pp, r.tp) == wanted)
-    everyone = (r.account for engine in startup.engines for r in engine.ranks)
-    return tuple(r.account for r in held if r.name == rank.name) or tuple(everyone)
+    return tuple(r.account for r in held if r.name == rank.name) or tuple(r.account for r in everyone)
 
 
 def _compared(

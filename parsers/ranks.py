@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.startups import (
     ONCE_PER_RANK,
@@ -13,6 +13,7 @@ from parsers.startups import (
     identity,
 )
 from parsers.template import whole_number
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 SAID_ONCE = ONCE_PER_RANK | {"external_exceeds", "free_below_requested", "free_grew"}
 """What one worker says once in a launch or a start that fails; in other words it was another's."""
+
+RAISED = frozenset(("external_exceeds", "free_below_requested", "out_of_memory"))
+"""Errors that end a worker; under V0 and Ray its driver, which is a rank too, raises them again in the same words."""
 
 NAMELESS = "some rank"
 """What stands for the name of a rank whose line does not say who printed it."""
@@ -112,6 +116,18 @@ def _apart(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
+def _split_raised(statements: tuple[Statement, ...]) -> tuple[list[Statement], list[Statement]]:
+    """Split off errors that a driver without a name may only repeat; those that a worker is seen to have said are gone."""
+    roles = [identity(s.record.speaker.name).role for s in statements]
+    if "worker" not in roles:
+        return list(statements), []
+    said = {(s.kind, _words(s)) for s, role in zip(statements, roles, strict=True) if role == "worker"}
+    again = [
+        s for s in statements if s.kind in RAISED and s.record.speaker.name is None and s.record.speaker.pid is None
+    ]
+    return [s for s in statements if s not in again], [s for s in again if (s.kind, _words(s)) not in said]
+
+
 def _engine_numbers(statements: Iterable[Statement]) -> list[int]:
     """Give the number of every engine that spoke or was spoken of; one engine, 0, where nothing tells."""
     return sorted({n for s in statements if (n := identity(s.record.speaker.name).dp) is not None}) or [0]
@@ -196,7 +212,8 @@ def _position(rank: RankLog, ranks: list[RankLog]) -> int | None:
 def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
     """Sort one start-up's statements into engines and ranks."""
     numbers = _engine_numbers(statements)
-    workers = _workers(statements)
+    own_words, raised = _split_raised(statements)
+    workers = _workers(own_words)
     named = any(identity(s.record.speaker.name).role == "engine" for s in statements)
     unknown = [w for w in workers if _is_anyone(w, named_engine=named)]
     result = []
@@ -205,7 +222,8 @@ def engines(statements: tuple[Statement, ...]) -> tuple[EngineLog, ...]:
         own.sort(key=lambda w: (w.pp or 0, w.tp or 0, w.rank or 0))
         ranks = [log for i, w in enumerate(own) for log in _rank_logs(w, i, w.dp if len(numbers) > 1 else dp)]
         if dp == numbers[0]:
-            ranks += [_nameless(i, None, g) for w in unknown for i, g in enumerate(_apart(w.statements))]
+            apart = [group for w in unknown for group in _apart(w.statements)] + _apart(raised)
+            ranks += [_nameless(i, None, group) for i, group in enumerate(apart)]
         wide = tuple(s for s in statements if _is_engine_wide(s, dp, alone=len(numbers) == 1))
         result.append(EngineLog(dp, tuple(_by_order(ranks, wide)), wide))
     return tuple(result)

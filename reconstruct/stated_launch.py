@@ -53,6 +53,8 @@ def stated_launch(log: StartUpLog, settings: Settings, card: str | None, *, fetc
     """
     if not settings.values.keys() & {"tensor_parallel_size"} and not settings.lists_changes:
         raise Unsupported("the log states neither tensor_parallel_size nor the arguments that were changed")
+    if not (settings.lists_changes or settings.lists_all):
+        raise Unsupported("the log lists no arguments: nothing tells whether a block size was asked for")
     _refuse_unplanned(log)
     batched = settings.number("max_num_batched_tokens")
     launch = Launch(

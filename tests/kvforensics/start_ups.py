@@ -21,5 +21,5 @@ def rank(**terms):
 
 
 def start(version="0.19.0", u=0.9, **options):
-    """A start-up of Qwen2.5-7B, whose block the catalogue knows."""
-    return Truth(version, (options.pop("rank", rank()),), u, **options)
+    """A start-up of Qwen2.5-7B, whose block the catalogue knows; of one `rank`, or of `ranks`."""
+    return Truth(version, options.pop("ranks", None) or (options.pop("rank", rank()),), u, **options)

@@ -163,3 +163,12 @@ def test_a_ledger_comes_back_from_its_json():
             n: q.interval for n, q in new.account.quantities.items()
         }
     assert before.settings.get("tensor_parallel_size") == after.settings.get("tensor_parallel_size") == 2
+
+
+def test_a_worker_of_an_engine_that_no_line_tells_is_compared_with_those_of_all():
+    """Dense replicas in two stages each: two workers go by the name Worker_PP1, and none says whose it is."""
+    ranks = tuple(
+        dataclasses.replace(RANK, model_memory=size(gib), bytes_per_block=1 << 20) for gib in (15, 16, 17, 18)
+    )
+    truth = Truth("0.26.0", ranks, 0.92, pp=2, dp=2, **LLAMA)
+    assert checked(truth, measured_by_vllm(truth)).verdict == INSIDE

@@ -22,6 +22,8 @@ class Entry(NamedTuple):
     pid: int
     worker: bool
     lines: list[str]
+    engine: int | None = None
+    """Of several engines the one that the process belongs to."""
 
 
 class Log:
@@ -35,8 +37,10 @@ class Log:
 
     @property
     def lines(self) -> list[str]:
-        """The physical lines; with a seed, neighbouring entries of workers are shuffled, each worker's in order."""
-        entries = self.entries if self.truth.interleave is None else interleaved(self.entries, self.truth.interleave)
+        """The physical lines; with a seed, workers speak between each other's entries, and so do engines."""
+        entries = self.entries
+        if self.truth.interleave is not None:
+            entries = engines_interleaved(interleaved(entries, self.truth.interleave), self.truth.interleave)
         return [line for entry in entries for line in entry.lines]
 
     def wait(self, seconds: float) -> None:
@@ -70,7 +74,17 @@ class Log:
 
     def _write(self, process: Process, lines: list[str]) -> None:
         worker = process in self.cast.workers or process in self.cast.newcomers
-        self.entries.append(Entry(process.pid, worker and process not in self.cast.engines, lines))
+        own = worker and process not in self.cast.engines
+        self.entries.append(Entry(process.pid, own, lines, self._engine(process)))
+
+    def _engine(self, process: Process) -> int | None:
+        cast = self.cast
+        if self.truth.dp == 1 or process is cast.api:
+            return None
+        if process in cast.engines:
+            return cast.engines.index(process)
+        whose = cast.workers if process in cast.workers else cast.newcomers
+        return self.truth.scope(whose.index(process)).dp if process in whose else None
 
     def _place(self, file: str, message: str) -> str:
         """File and line; the opening bracket came with 0.8.0, relative paths with DEBUG from 0.10.2."""
@@ -79,16 +93,28 @@ class Log:
         return f"{'[' if self.truth.since('0.8.0') else ''}{shown}:{number}]"
 
 
+def engines_interleaved(entries: list[Entry], seed: int) -> list[Entry]:
+    """Let several engines speak at once: each one's entries keep their order, and none passes the server's."""
+    result: list[Entry] = []
+    for of_engines, run in groupby(entries, key=lambda entry: entry.engine is not None):
+        held = list(run)
+        result += _mixed(held, [entry.engine for entry in held], Random(seed)) if of_engines else held
+    return result
+
+
+def _mixed(held: list[Entry], keys: list[int | None], chance: Random) -> list[Entry]:
+    """Shuffle entries, those of one key staying in order."""
+    own = {key: iter([entry for entry, its in zip(held, keys, strict=True) if its == key]) for key in set(keys)}
+    turns = list(keys)
+    chance.shuffle(turns)
+    return [next(own[key]) for key in turns]
+
+
 def interleaved(entries: list[Entry], seed: int) -> list[Entry]:
     """Shuffle each run of worker entries, keeping every worker's own order."""
     chance = Random(seed)
     result: list[Entry] = []
     for by_workers, run in groupby(entries, key=lambda entry: entry.worker):
         held = list(run)
-        if by_workers:
-            turns = [entry.pid for entry in held]
-            chance.shuffle(turns)
-            own = {pid: iter([entry for entry in held if entry.pid == pid]) for pid in set(turns)}
-            held = [next(own[pid]) for pid in turns]
-        result += held
+        result += _mixed(held, [entry.pid for entry in held], chance) if by_workers else held
     return result

@@ -24,9 +24,9 @@ def settings(log: Log) -> None:
         log.info(Process(None, 0), "__init__.py", "Automatically detected platform cuda.")
     if truth.since("0.15.0"):
         for line in settings_lines.BANNER:
-            log.info(api, "entrypoints/utils.py", line.format(version=truth.version, model=truth.model))
+            log.info(api, "entrypoints/utils.py", line.format(version=truth.shown_version, model=truth.model))
     elif truth.since("0.4.1"):
-        log.info(api, "entrypoints/openai/api_server.py", f"vLLM API server version {truth.version}")
+        log.info(api, "entrypoints/openai/api_server.py", f"vLLM API server version {truth.shown_version}")
     log.info(api, "entrypoints/utils.py", settings_lines.arguments(truth))
     log.wait(4)
     if truth.since("0.10.1"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.render.numbers_as_printed import GIB
+
 if TYPE_CHECKING:
     from tests.render.truth import Truth
 
@@ -31,8 +33,8 @@ def namespace(truth: Truth) -> str:
         "pipeline_parallel_size": truth.pp,
         "tensor_parallel_size": truth.tp,
         **({"data_parallel_size": truth.dp} if truth.since("0.8.0") else {}),
-        "block_size": None if truth.since("0.8.0") else truth.block_size,
-        "swap_space": truth.swap_space // (1 << 30),
+        "block_size": None if truth.since("0.8.0") and truth.block_size == 16 else truth.block_size,
+        "swap_space": truth.swap_space // GIB,
         "gpu_memory_utilization": truth.gpu_memory_utilization,
         **({"num_gpu_blocks_override": truth.num_blocks_override} if truth.since("0.4.3") else {}),
         "max_num_batched_tokens": None,
@@ -51,6 +53,7 @@ def non_default(truth: Truth) -> str:
         ("pipeline_parallel_size", truth.pp, 1),
         ("tensor_parallel_size", truth.tp, 1),
         ("decode_context_parallel_size", truth.dcp, 1),
+        ("block_size", truth.block_size, 16),
         ("data_parallel_size", truth.dp, 1),
         ("kv_cache_dtype", truth.kv_cache_dtype, "auto"),
         ("gpu_memory_utilization", truth.gpu_memory_utilization, truth.default_utilization),
@@ -58,6 +61,7 @@ def non_default(truth: Truth) -> str:
         ("num_gpu_blocks_override", truth.num_blocks_override, None),
         ("max_num_seqs", truth.max_num_seqs, 256),
         ("enforce_eager", truth.enforce_eager, False),
+        ("mm_ipc_gpu_memory_gb", truth.raw_frame_budget / GIB, 0),
     )
     values |= {key: value for key, value, default in optional if value != default}
     return f"non-default args: {values}"
@@ -74,7 +78,7 @@ def engine_config(truth: Truth) -> str:
         pairs = pairs.replace(", device_config=", ",  device_config=")
     if not truth.since("0.4.1"):
         return f"Initializing an LLM engine with config: {pairs})"
-    head = f"(v{truth.version}) with config: {pairs}"
+    head = f"(v{truth.shown_version}) with config: {pairs}"
     if not truth.since("0.6.4"):
         return f"Initializing an LLM engine {head})"
     cached = ", use_cached_outputs=False, " if truth.v0 else ""

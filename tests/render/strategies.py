@@ -108,16 +108,16 @@ levels: st.SearchStrategy[Level] = st.sampled_from(("INFO", "DEBUG"))
 
 
 @st.composite
-def topologies(draw: st.DrawFn, version: str, engine: str, moe: bool) -> dict[str, Any]:
-    """Ranks and nodes that the release could run."""
+def topologies(draw: st.DrawFn, version: str, engine: str, moe: bool, hybrid: bool) -> dict[str, Any]:
+    """Ranks and nodes that the release could run; hybrids in one stage, since a stage's share of each group is not told."""
     shapes = [(1, 1, 1)] * 3 + [(2, 1, 1), (4, 1, 1)]
     if since(version, "0.8.4") or (engine == "V0" and since(version, "0.5.5")):
-        shapes += [(1, 2, 1), (2, 2, 1)]
+        shapes += [(1, 2, 1), (2, 2, 1), (1, 3, 1)]
     if engine == "V1" and since(version, "0.8.4"):
-        shapes += [(1, 1, 2)]
-    if engine == "V1" and moe and since(version, "0.8.4"):
-        shapes += [(2, 1, 2)]
-    tp, pp, dp = draw(st.sampled_from(shapes))
+        shapes += [(1, 1, 2), (1, 1, 3)]
+    if engine == "V1" and since(version, "0.8.4" if moe else "0.14.0"):
+        shapes += [(2, 1, 2), (1, 2, 2)]
+    tp, pp, dp = draw(st.sampled_from([shape for shape in shapes if not hybrid or shape[1] == 1]))
     many = tp * pp > 1 and dp == 1
     ray = many and draw(st.integers(0, 4)) == 0 and (engine == "V0" or since(version, "0.8.4"))
     nodes = 2 if ray and draw(st.booleans()) else 1
@@ -153,26 +153,40 @@ def ranks(draw: st.DrawFn, version: str, total: int, u: float, bytes_per_block: 
     )
 
 
-def _capacity_options(draw: st.DrawFn, version: str, engine: str, hybrid: bool, dp: int) -> dict[str, Any]:
-    """Flags that change the pool or its division, where that release has them."""
-    options: dict[str, Any] = {}
-    lottery = draw(st.integers(0, 9))
-    if lottery == 0 and engine == "V1" and since(version, "0.10.2"):
+def _capacity_options(draw: st.DrawFn, version: str, engine: str, dp: int) -> dict[str, Any]:
+    """Flags that change the pool or its division, where that release has them; several may come together."""
+    v1 = engine == "V1"
+
+    def chosen(first: str, needed: bool = True) -> bool:
+        return needed and since(version, first) and draw(st.integers(0, 9)) == 0
+
+    options: dict[str, Any] = {"block_size": draw(st.sampled_from((16, 16, 16, 32, 64 if v1 else 8)))}
+    if chosen("0.10.2", v1):
         options["kv_cache_memory_bytes"] = draw(st.integers(2 * GIB, 40 * GIB))
         options["startup_plan"] = since(version, "0.26.0") and draw(st.booleans())
-    elif lottery == 1 and since(version, "0.4.3") and not hybrid:
+    if chosen("0.4.3"):
         options["num_blocks_override"] = draw(st.integers(600, 9000))
-    elif lottery == 2 and engine == "V1" and since(version, "0.14.1") and not hybrid and dp == 1:
+    if chosen("0.14.1", v1 and dp == 1):
         options["auto_fit"] = True
-    elif lottery == 3 and engine == "V1" and since(version, "0.25.1"):
+    if chosen("0.25.1", v1):
         options["mm_reservation"] = draw(st.integers(256, 2048)) * MIB
-    elif lottery == 4 and engine == "V1" and since(version, "0.18.0"):
+    if chosen("0.18.0", v1):
         options["estimate_switch"] = draw(st.booleans())
-    elif lottery == 5 and since(version, "0.3.3"):
+    if chosen("0.3.3"):
         options["enforce_eager"] = True
-    elif lottery == 6 and since(version, "0.29.0"):
+    if chosen("0.29.0"):
         options["v2_runner"] = True
+    if chosen("0.10.0" if v1 else "0.4.3"):
+        options["kv_cache_dtype"] = "fp8"
     return options
+
+
+def _stated(draw: st.DrawFn, version: str) -> str | None:
+    """What a build calls itself: mostly its release, else a vendor's build of it or one on the way to it."""
+    if not since(version, "0.8.0") or draw(st.integers(0, 5)):
+        return None
+    ending = draw(st.sampled_from(("+cu129", "+faa43dbf.nv26.01", ".post1", "rc2", "rc1.dev120+gd08eebad1", "dev")))
+    return "0.1.dev18496+gd4e0675a7" if ending == "dev" else version + ending
 
 
 def _alike(drawn: tuple[Rank, ...]) -> tuple[Rank, ...]:
@@ -203,25 +217,24 @@ def truths(
     engine = draw(st.sampled_from(engines))
     hybrid = engine == "V1" and since(version, "0.19.1") and draw(st.integers(0, 4)) == 0
     shape = draw(st.sampled_from(HYBRIDS if hybrid else SHAPES))
-    place = draw(topologies(version, engine, shape.moe)) if not hybrid else {}
+    place = draw(topologies(version, engine, shape.moe, hybrid))
     u = draw(utilizations)
-    total = draw(st.sampled_from(sorted(CARDS.values())))
-    if engine == "V1" and since(version, "0.10.2") and place.get("tp", 1) > shape.kv_heads and draw(st.booleans()):
+    if engine == "V1" and since(version, "0.10.2") and place["tp"] > shape.kv_heads and draw(st.booleans()):
         place["dcp"] = place["tp"] // shape.kv_heads
-    block_size = 16
-    per_rank = _bytes_per_block(version, shape, place, block_size)
+    options = _capacity_options(draw, version, engine, place["dp"])
     injected = draw(st.sampled_from(injections))
     if injected is Failure.OOM_SAMPLER and (engine == "V0" or not since(version, "0.9.1")):
         injected = Failure.OOM_CAPTURE
-    return Truth(
+    truth = Truth(
         version=version,
+        stated=_stated(draw, version),
         engine=engine,
-        ranks=_alike(tuple(draw(ranks(version, total, u, size)) for size in per_rank)),
+        ranks=_drawn_ranks(draw, version, u, _bytes_per_block(version, shape, place, options)),
         gpu_memory_utilization=u,
         model=shape.model,
         architecture=shape.architecture,
         moe=shape.moe,
-        groups=_groups(shape, block_size),
+        groups=_groups(shape, options["block_size"]),
         full_model_len=draw(st.sampled_from((512, 2048, 4096, 5003, 8192, 16384, 32768, 131072))),
         max_num_batched_tokens=draw(st.sampled_from((2048, 8192))),
         injected=injected,
@@ -231,8 +244,19 @@ def truths(
         start=draw(st.integers(0, 10**6)),
         interleave=draw(st.none() | st.integers(0, 99)),
         **place,
-        **_capacity_options(draw, version, engine, hybrid, place.get("dp", 1)),
+        **options,
     )
+    fits = all(truth.pool(rank) > 0 for rank in truth.ranks)  # else the reservation itself refuses
+    return truth if fits else dataclasses.replace(truth, mm_reservation=0)
+
+
+def _drawn_ranks(draw: st.DrawFn, version: str, u: float, per_rank: list[int]) -> tuple[Rank, ...]:
+    """Every rank on a card of the same kind, now and then one on another."""
+    totals = [draw(st.sampled_from(sorted(CARDS.values())))] * len(per_rank)
+    if len(totals) > 1 and draw(st.integers(0, 9)) == 0:
+        totals[-1] = draw(st.sampled_from(sorted(CARDS.values())))
+    pairs = zip(totals, per_rank, strict=True)
+    return _alike(tuple(draw(ranks(version, total, u, size)) for total, size in pairs))
 
 
 def _groups(shape: Shape, block_size: int) -> tuple[Group, ...]:
@@ -243,12 +267,13 @@ def _groups(shape: Shape, block_size: int) -> tuple[Group, ...]:
     return (Group("full", block_size), *[Group("sliding", block_size, shape.window)] * -(-shape.sliding // full))
 
 
-def _bytes_per_block(version: str, shape: Shape, place: dict[str, Any], block_size: int) -> list[int]:
+def _bytes_per_block(version: str, shape: Shape, place: dict[str, Any], options: dict[str, Any]) -> list[int]:
     """Each rank's divisor, in the order dp, pp, tp (FullAttentionSpec.page_size_bytes times its layers)."""
-    tp, pp, dp = (int(place.get(name, 1)) for name in ("tp", "pp", "dp"))
-    page = 2 * block_size * max(1, shape.kv_heads // tp) * shape.head_size * 2
+    tp, pp, dp = (int(place[name]) for name in ("tp", "pp", "dp"))
+    element = 1 if options.get("kv_cache_dtype") else 2
+    page = 2 * int(options["block_size"]) * max(1, shape.kv_heads // tp) * shape.head_size * element
     if shape.sliding:
-        return [page * (shape.layers - shape.sliding)] * dp
+        return [page * (shape.layers - shape.sliding)] * (tp * dp)
     stages = [page * layers for layers in stage_layers(version, shape.layers, pp) for _ in range(tp)]
     return stages * dp
 

@@ -28,8 +28,11 @@ class Truth:
     """A whole start-up. Ranks stand in the order dp outer, pp, tp inner."""
 
     version: str
+    """The release whose wording and arithmetic this is."""
     ranks: tuple[Rank, ...]
     gpu_memory_utilization: float
+    stated: str | None = None
+    """What the build calls itself, where that is not `version`."""
     engine: Literal["V0", "V1"] = "V1"
     model: str = "Qwen/Qwen2.5-7B-Instruct"
     architecture: str = "Qwen2ForCausalLM"
@@ -83,6 +86,10 @@ class Truth:
     def world(self) -> int:
         """Ranks of one engine."""
         return self.tp * self.pp
+
+    @property
+    def shown_version(self) -> str:
+        return self.stated or self.version
 
     def since(self, first: str) -> bool:
         return since(self.version, first)
@@ -192,6 +199,11 @@ class Truth:
         """M': what the planner divides."""
         whole = self.available(rank) if self.kv_cache_memory_bytes is None else self.kv_cache_memory_bytes
         return whole - (self.mm_reservation if self.since("0.25.0") else 0)
+
+    @property
+    def raw_frame_budget(self) -> int:
+        """The part of the multimodal reservation that is asked for in `mm_ipc_gpu_memory_gb`; decoders take the rest."""
+        return self.mm_reservation // 2
 
     def free_after(self, rank: Rank) -> int:
         """Free memory after profiling; torch's cache is held there too before 0.27 (MemorySnapshot.measure)."""

@@ -164,7 +164,7 @@ def startup_plan(truth: Truth, rank: Rank, size: int) -> str:
 
 def mm_reserve(truth: Truth, rank: Rank) -> str:
     """0.25.0+: half of the reservation is the raw-frame budget in this rendering."""
-    raw = truth.mm_reservation // 2
+    raw = truth.raw_frame_budget
     decoder = truth.mm_reservation - raw
     return (
         f"Reserving {rounded(truth.mm_reservation)} GiB of GPU memory for frontend multimodal decoding "
