@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from parsers.tuples import NamedTuple
+from parsers.width import may_be_cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,9 @@ MAX_TEXT = 1 << 18
 
 MAX_CLUSTER_LINES = 4096
 MAX_CLUSTER_BYTES = 1 << 22
+
+MAX_CUT_LINES = 1 << 16
+"""Lines that are all read where a terminal may have cut them: marks are cut too, and no paste is longer."""
 
 FADES_AFTER = 64
 """Lines after which a fading mark no longer counts."""
@@ -67,6 +71,7 @@ class Clusters:
         self._due = 0  # neighbours still wanted after the last hit
         self._context: list[_Raw] = []  # the last lines seen, for a hit's neighbours before it
         self._search = search
+        self._cut = False  # whether a terminal may have cut the lines, and the marks on them
         self._clusters = self._pass(chunks, block)
 
     def __iter__(self) -> Iterator[Cluster]:
@@ -92,7 +97,10 @@ class Clusters:
     def _take_block(self, block: bytes) -> None:
         """Read whole lines, each with its newline."""
         at = 0  # offset of the line numbered self.lines + 1
-        for start, end in self._search.lines(block):
+        if not self.lines:
+            self._cut = may_be_cut([len(line) for line in block.decode(errors="replace").split("\n")])
+        every = self._cut and self.lines < MAX_CUT_LINES
+        for start, end in _every_line(block) if every else self._search.lines(block):
             self._skip(block, at, start)
             self._hit(_raw(self.lines + 1, block, start, end))
             at = end + 1
@@ -103,8 +111,7 @@ class Clusters:
         if line.hit:
             self._hit(raw)
         else:
-            due = [raw] if self._is_due([]) else []
-            self._pass_over(due, [] if due else [raw], 1)
+            self._pass_over([raw], 1)
 
     def _skip(self, block: bytes, start: int, end: int) -> None:
         """Pass over whole lines without a hit, keeping those that neighbour one."""
@@ -113,9 +120,9 @@ class Clusters:
         count = block.count(b"\n", start, end)
         kept = []
         first, at = self.lines + 1, start
-        while len(kept) < count and self._is_due(kept):
+        for number in range(first, first + min(self._due, count)):
             stop = block.find(b"\n", at)
-            kept.append(_raw(first + len(kept), block, at, stop))
+            kept.append(_raw(number, block, at, stop))
             at = stop + 1
         last: list[_Raw] = []
         stop, number = end - 1, self.lines + count
@@ -123,22 +130,16 @@ class Clusters:
             begin = block.rfind(b"\n", at, stop) + 1 or at
             last.append(_raw(number, block, begin, stop))
             stop, number = begin - 1, number - 1
-        self._pass_over(kept, last[::-1], count)
+        self._pass_over(kept + last[::-1], count)
 
-    def _is_due(self, kept: list[_Raw]) -> bool:
-        """Whether the line behind those is still a neighbour: near a hit, or the rest of one that a terminal cut."""
-        if len(kept) < self._due:
-            return True
-        length = self._length
-        return len(kept) < self._spare and length > 0 and all(len(raw.data) == length for raw in kept)
-
-    def _pass_over(self, due: list[_Raw], last: list[_Raw], count: int) -> None:
-        """Count lines without a hit: the first that are due and the last that may neighbour the next hit."""
-        for raw in due:
+    def _pass_over(self, edge: list[_Raw], count: int) -> None:
+        """Count lines without a hit; `edge` are the first that are due and the last that may neighbour the next hit."""
+        due = self._due
+        for raw in edge[:due]:
             self._add(raw, hit=False)
-        self._due = max(0, self._due - count)
+        self._due = max(0, due - count)
         self.lines += count
-        self._remember(due + last)
+        self._remember(edge)
 
     def _hit(self, raw: _Raw) -> None:
         context = [c for c in self._context if not self._run or c.number > self._run[-1].number]
@@ -228,6 +229,14 @@ class _Search:
         self._marks.remove(mark)
         self._find = _finder(self._marks)
         return True
+
+
+def _every_line(block: bytes) -> Iterator[tuple[int, int]]:
+    at = 0
+    while at < len(block):
+        end = block.find(b"\n", at)
+        yield at, end
+        at = end + 1
 
 
 def _finder(marks: list[bytes]) -> Callable[[bytes], list[tuple[int, int, int]]]:

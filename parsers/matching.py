@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from parsers.marks import ERRORS
 from parsers.rule import Rule, Statement
 from parsers.rules import RULES
 from parsers.template import Printed, read, segments
+from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _error(record: Record) -> Statement | None:
     if not match:
         return None
     fields = tuple(Printed(n, match[n] or "", "text") for n in ("error_class", "message"))
-    return Statement("error", ERROR, record, fields, (record.line,))
+    return Statement("error", ERROR, record, fields, tuple(record.lines))
 
 
 def _swallows_rest(rule: Rule) -> bool:
@@ -113,7 +114,7 @@ def _swallows_rest(rule: Rule) -> bool:
 
 
 def _continues(record: Record, previous: Record) -> bool:
-    return not record.prefixed and record.line <= previous.line + 1 and bool(record.text)
+    return not record.prefixed and record.line <= previous.lines[-1] + 1 and bool(record.text)
 
 
 def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
@@ -138,7 +139,7 @@ def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
     if best is None:
         return _error(records[i]), 1
     match, taken = best
-    lines = tuple(dict.fromkeys(r.line for r in records[i : i + taken]))
+    lines = tuple(dict.fromkeys(number for r in records[i : i + taken] for number in r.lines))
     return Statement(match.rule.kind, match.rule, records[i], match.fields, lines), taken
 
 

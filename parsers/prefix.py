@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from parsers.envelope import Envelope, Segment, level_name, peel, stretches
 from parsers.record import NOBODY, Record, Speaker
+from parsers.tuples import NamedTuple
+from parsers.width import unbroken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from parsers.candidates import PhysicalLine
+    from parsers.width import Line
 
 MAX_TAG = 64
 """Characters before a prefix taken for a tag, not for text: VLLM_LOGGING_PREFIX, a launcher's label, a bullet."""
@@ -44,6 +47,9 @@ PATTERNS = {
     "prefix": rf"{_LEVEL} {{1,9}}{_TIME} {{1,9}}\[?{_WHERE}(?: |$)",
     "processes": rf"(?:{_PROCESS} ?){{1,4}}",
     "broken": rf"(?:{_PROCESS} ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
+    # What only the start of a line looks like.
+    "anew": rf"\s{{0,40}}(?:\x1b?\[[\d;]{{1,9}}m){{0,3}}(?:{_PROCESS}|{_LEVEL}[: ]|\d{{4}}-\d\d-\d\d[T ]\d\d:|\[pod/"
+    r'|\{"|Traceback \()',
     "end": r"\.py:\d{1,6}\] ?$",
     # Two processes raced for the line; or a notebook dropped the newline before a bar of tqdm's.
     "glued": rf"(?<=\S)\({_KNOWN}[^()]{{0,60}} pid=\d{{1,10}}{_ADDRESS}\) ",
@@ -87,14 +93,37 @@ def _broken() -> Any:  # noqa: ANN401 - package regex has no types
 def records(lines: Sequence[PhysicalLine]) -> list[Record]:
     """Read consecutive physical lines into records, one or more per line, in the order of the lines.
 
-    Pieces that a container runtime cut a line into are put together again under the number of the first. A message
-    broken by a terminal's width stays broken, each piece unprefixed: only who knows the sentences can tell how to join
-    it. Where the break lies in the prefix, the record stands on the line where its message begins.
+    Pieces that a container runtime cut a line into are put together again under the number of the first, and so is what
+    a terminal of a width that shows cut. Where it does not show, a message stays broken, each piece unprefixed: only who
+    knows the sentences can tell how to join it. Where the break lies in the prefix, the record stands on the line where
+    its message begins.
     """
     reader = _Reader()
-    found = [record for line in lines for record in reader.read(line)]
+    found = [record for line in unbroken(lines, _begins_anew) for record in _placed(line, reader.read(line))]
     found += reader.rest()
     return sorted(found, key=lambda record: record.line) if reader.joined else found
+
+
+def _placed(line: Line, found: Iterable[Record]) -> Iterator[Record]:
+    """Give the records of a line that was put together their own physical lines."""
+    at = 0
+    for record in found:
+        if line.cuts and record.line == line.number:
+            placed, at = line.placed(record, at)
+            yield placed
+        else:
+            yield record
+
+
+def _begins_anew(text: str) -> bool:
+    """Whether a line is no rest of the one above: it is empty, or begins as loggers, processes and transports do."""
+    if not text or pattern("anew").match(text):
+        return True
+    prefix = pattern("prefix").search(text[:MAX_TOKEN])
+    if not prefix:
+        return False
+    lead = text[: prefix.start()]
+    return lead.count(")") <= lead.count("(")  # else a process prefix began above
 
 
 class _Piece(NamedTuple):
@@ -119,11 +148,11 @@ class _Reader:
     def __init__(self) -> None:
         self.joined = False
         self._waiting: dict[tuple[object, ...], _Piece] = {}
-        self._broken: PhysicalLine | None = None
+        self._broken: Line | None = None
         self._tag = ""
 
-    def read(self, line: PhysicalLine) -> Iterator[Record]:
-        text = line.text.rstrip("\r")
+    def read(self, line: Line) -> Iterator[Record]:
+        text = line.text
         broken, self._broken = self._broken, None
         if broken and _goes_on(broken.text, text):
             text = broken.text + text

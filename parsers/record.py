@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from parsers.tuples import NamedTuple
 
 
 class Speaker(NamedTuple):
@@ -32,3 +32,10 @@ class Record(NamedTuple):
     file: str | None = None
     """Source file as printed, `gpu_worker.py`; files move between releases, so never a key."""
     speaker: Speaker = NOBODY
+    last_line: int = 0
+    """Where the message ends, if a terminal's width cut it; 0 where it ends on `line`."""
+
+    @property
+    def lines(self) -> range:
+        """Every physical line the message stands on."""
+        return range(self.line, max(self.line, self.last_line) + 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parsers.candidates import PhysicalLine
 from parsers.prefix import records
-from parsers.record import NOBODY, Speaker
+from parsers.record import Record, Speaker
 from tests.parsers.test_envelope import ESCAPES, WRAPPERS
 
 
@@ -100,13 +100,13 @@ def test_an_empty_message(end):
 
 def test_the_process_prefix_alone_says_who_but_is_no_engine_prefix():
     record = one("\x1b[1;36m(EngineCore pid=2691)\x1b[0;0m ValueError: Free memory on device")
-    assert record[1:] == ("ValueError: Free memory on device", False, None, None, None, Speaker("EngineCore", 2691))
+    assert record == Record(1, "ValueError: Free memory on device", speaker=Speaker("EngineCore", 2691))
 
 
 def test_a_line_without_prefix_inherits_nothing():
     first, second = read("(Worker pid=1) INFO 10-08 13:12:44 [a.py:1] Available KV cache mem", "ory: 7.08 GiB")
     assert (first.prefixed, first.text) == (True, "Available KV cache mem")
-    assert second == (2, "ory: 7.08 GiB", False, None, None, None, NOBODY)
+    assert second == Record(2, "ory: 7.08 GiB")
 
 
 def test_crlf_and_multi_line_messages():
@@ -184,7 +184,7 @@ def test_json_records_of_the_engine():
     }
     got = read(json.dumps(record))
     who = Speaker("EngineCore", 18083)
-    assert got == [(1, text, True, "WARNING", "11-29 22:05:20", None, who) for text in ("first", "second")]
+    assert got == [Record(1, text, True, "WARNING", "11-29 22:05:20", None, who) for text in ("first", "second")]
 
 
 def test_json_records_of_a_logging_config_in_front_of_which_the_process_stands():
