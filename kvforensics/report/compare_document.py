@@ -79,7 +79,10 @@ def _brief(answer: Comparisons, facts: tuple[tuple[str, str], ...], look: Look) 
     change = answer.changes[-1]
     column, parts = _by_weight(change)
     told = [f"{_name(part.name)} {step(column, part.shares[column])}{UNITS[column]}" for part in parts[:MOST]]
-    why = next((f"{_name(p.name)}: {text}" for p in parts if (text := _causes(p.causes, look))), "no line tells")
+    why = next(
+        (f"{_name(p.name)}: {text}" for p in parts if (text := _causes(p.causes, len(answer.changes), look))),
+        "no line tells",
+    )
     return (
         BriefLine("before", facts[0][1]),
         BriefLine("after", facts[-1][1]),
@@ -153,7 +156,9 @@ def _split(answer: Comparisons, change: Comparison, place: int, look: Look) -> l
     rows = [_row(part.name, part.shares) for part in change.parts if _counts(part)]
     rows.append(("change", *(step(n, change.change[n]) for n in (M, BLOCKS, TOKENS))))
     heads = ("", "M, GiB", "blocks", "tokens")
-    causes = tuple(f"{_name(part.name)}: {text}" for part in change.parts if (text := _causes(part.causes, look)))
+    causes = tuple(
+        f"{_name(part.name)}: {text}" for part in change.parts if (text := _causes(part.causes, place, look))
+    )
     return [
         Grid(f"{title} ({ranks}: {change.why_rank})", heads, tuple(rows), heads[1:]),
         Listing("Why", causes),
@@ -177,11 +182,13 @@ def _row(name: str, shares: Mapping[str, Interval]) -> tuple[str, ...]:
     return (sign + _name(name), *cells)
 
 
-def _causes(causes: tuple[Cause, ...], look: Look) -> str:
-    return "; ".join(_cause(c, look) for c in causes)
+def _causes(causes: tuple[Cause, ...], place: int, look: Look) -> str:
+    return "; ".join(_cause(c, place, look) for c in causes)
 
 
-def _cause(cause: Cause, look: Look) -> str:
+def _cause(cause: Cause, place: int, look: Look) -> str:
+    """Give a cause with the lines that tell of it, in the first log and in the one at `place`."""
     text = quoted(cause.text, mask=look.redact, most=200)
-    lines = [f"log {i + 1} {line_numbers(held, 12)}" for i, held in enumerate((cause.before, cause.after)) if held]
+    held = ((1, cause.before), (place + 1, cause.after))
+    lines = [f"log {log} {line_numbers(found, 12)}" for log, found in held if found]
     return f"{text} ({', '.join(lines)})" if lines else text

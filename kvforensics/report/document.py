@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from reconstruct.ledger import Account
 
 
+LONGEST_NAME = 24
+
+
 class Bars(NamedTuple):
     """What is drawn beside a row where a form can draw: the same figure on each side, on one scale.
 
@@ -38,6 +41,15 @@ class Grid(NamedTuple):
     right: tuple[str, ...] = ()
     bars: tuple[Bars | None, ...] = ()
     sides: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether the first column holds names, short enough for one line each, and not sentences."""
+        return all(len(row[0]) <= LONGEST_NAME for row in self.rows)
+
+    def is_remark(self, place: int) -> bool:
+        """Whether a column only explains the one before it: a second one without a head, and the reasons."""
+        return (place == 1 and not self.heads[1]) or self.heads[place] == "why"
 
 
 class Listing(NamedTuple):

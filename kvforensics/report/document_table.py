@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 WORDS_FROM = 110
-"""The width from which columns of words stand beside the figures; below it those without a head are dropped."""
+"""The width from which columns of words stand beside the figures; below it remarks are dropped."""
 
 
 def render(documents: Sequence[Document], look: Look, *, colour: bool) -> str:
@@ -55,17 +55,8 @@ def _grid(sheet: Sheet, grid: Grid) -> None:
 
 
 def _laid_out(sheet: Sheet, grid: Grid) -> Table:
-    kept = [i for i in range(len(grid.heads)) if sheet.width >= WORDS_FROM or not _spare(grid, i)]
+    kept = [i for i in range(len(grid.heads)) if sheet.width >= WORDS_FROM or not grid.is_remark(i)]
     rows = [[sheet.text(row[i]) for i in kept] for row in grid.rows]
     heads = [grid.heads[i] for i in kept]
-    unbroken = [place for place, i in enumerate(kept) if i == 0 and not _long(grid)]
+    unbroken = [place for place, i in enumerate(kept) if i == 0 and grid.named]
     return sheet.grid(rows, heads, right=grid.right, unbroken=unbroken)
-
-
-def _spare(grid: Grid, place: int) -> bool:
-    """Whether a column may go where room is short: a second one without a head, and the reasons."""
-    return (place == 1 and not grid.heads[1]) or grid.heads[place] == "why"
-
-
-def _long(grid: Grid) -> bool:
-    return any(len(row[0]) > 24 for row in grid.rows)

@@ -63,7 +63,7 @@ def _section(section: EngineSection) -> str:
 
 def _waterfall(fall: Waterfall) -> str:
     heads = ("", "", "GiB", f"of {fall.scale}" if fall.scale else "", "", "source")
-    return table(heads, [(step.kind, _step(step)) for step in fall.steps], right=(2, 3), name="fall")
+    return table(heads, [(step.kind, _step(step)) for step in fall.steps], ("", "", "r", "r", "", ""), "fall")
 
 
 def _step(step: Step) -> list[str]:

@@ -56,10 +56,13 @@ table.fall { width: 100%; }
 .fall .total td, .fall .budget td, .fall .pool td { font-weight: 600; }
 .fall td.where { font-weight: 400; }
 .fall .pool td:not(.where) { color: var(--green); }
-table.words { width: 100%; }
-.words td:not(.r) { white-space: normal; overflow-wrap: anywhere; }
-.words .symbol { font-weight: 600; overflow-wrap: normal; }
-.words .bar { width: 24%; min-width: 8rem; }
+main.wide { max-width: 72rem; }
+table.words { width: 100%; font-size: .93rem; }
+.words td:not(.r):not(.symbol) { white-space: normal; }
+.words td.symbol { font-weight: 600; }
+.words div.remark { white-space: normal; max-width: 16rem; }
+.flag { white-space: nowrap; }
+.words .bar { width: 22%; min-width: 7rem; }
 .words .track { height: .5rem; }
 .track + .track { margin-top: 2px; }
 .track { position: relative; height: .85rem; background: var(--track); border-radius: 2px; overflow: hidden; }
@@ -79,6 +82,7 @@ code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; }
   table { font-size: .85rem; }
   th, td { padding-right: .6rem; }
   table:not(.fall) td, .fall td:nth-child(2) { white-space: normal; }
+  .words td.remark, .words th.remark { display: none; }
 }
 @media print {
   :root {
@@ -92,8 +96,11 @@ code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; }
   main { padding: 0; max-width: none; }
   main + main { border: 0; }
   .scroll { overflow: visible; }
-  th, td { white-space: normal; padding-right: .6rem; }
+  th, td { white-space: normal; overflow-wrap: break-word; padding-right: .6rem; }
   td.r, .symbol { white-space: nowrap; }
+  table.words { font-size: 8.5pt; }
+  .words div.remark { font-size: 8pt; max-width: 11rem; }
+  .words .bar { min-width: 5rem; }
   .fall .bar { width: 30%; min-width: 6rem; }
   tr, .finding, dl, li { break-inside: avoid; }
   h1, h2, h3 { break-after: avoid; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from kvforensics.report.html_style import STYLE
@@ -29,9 +30,9 @@ def whole_page(title: str, mains: Iterable[str], *, ascii_only: bool) -> str:
     return text.encode("ascii", "xmlcharrefreplace").decode() if ascii_only else text
 
 
-def main(parts: Iterable[str]) -> str:
-    """Give one report's part of the page; empty parts are dropped."""
-    return "<main>\n" + "\n".join(filter(None, parts)) + "\n</main>"
+def main(parts: Iterable[str], name: str = "") -> str:
+    """Give one report's part of the page, of a class if named; empty parts are dropped."""
+    return f"<main{_class(name)}>\n" + "\n".join(filter(None, parts)) + "\n</main>"
 
 
 def element(tag: str, text: str, name: str = "") -> str:
@@ -53,15 +54,13 @@ def titled_list(title: str, items: Iterable[str], name: str = "") -> list[str]:
 
 def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Give a table of texts; the columns `right` are flush right."""
-    body = (("", [cell(text, "r" if i in right else "") for i, text in enumerate(row)]) for row in rows)
-    return table(heads, body, right=right)
+    names = ["r" if i in right else "" for i in range(len(heads))]
+    return table(heads, (("", list(map(cell, row, names))) for row in rows), names)
 
 
-def table(
-    heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], *, right: Collection[int] = (), name: str = ""
-) -> str:
-    """Give a table whose rows are a class and cells as `cell` gives them."""
-    head = "".join(element("th", text, "r" if i in right else "") for i, text in enumerate(heads))
+def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], names: Sequence[str], name: str = "") -> str:
+    """Give a table: the classes of its heads are `names`, its rows a class and cells as `cell` gives them."""
+    head = "".join(map(element, repeat("th"), heads, names))
     body = "\n".join(f"<tr{_class(kind)}>{''.join(cells)}</tr>" for kind, cells in rows)
     opened = f'<div class="scroll"><table{_class(name)}>\n<thead><tr>{head}</tr></thead>'
     return f"{opened}\n<tbody>\n{body}\n</tbody></table></div>"

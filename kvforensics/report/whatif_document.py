@@ -40,23 +40,42 @@ TITLES = {SURE: "surely", MAYBE: "may"}
 def whatif_document(answer: WhatIf, look: Look) -> Document:
     """Lay out one answer."""
     effect = answer.effect
-    asked = " ".join(effect.change.flags) or "as it is"
     blocks: list[Grid | Listing] = []
     if effect.change.named or answer.search is None:
         blocks += _effect_blocks(effect, look)
     if answer.search is not None:
         blocks += _search_blocks(answer.search)
     legend = tuple(KINDS[k] for k in KINDS if any(t.kind == k for t in effect.terms)) if effect.change.named else ()
-    headline = f"What if {quoted(asked, mask=look.redact)}: {effect.outcome}"
+    asks, answers, mood = _headline(answer, look)
     facts = _facts(answer, look)
     return Document(
-        headline=headline,
-        mood=MOODS.get(effect.outcome, "open"),
+        headline=f"{asks} {answers}",
+        mood=mood,
         facts=facts,
         blocks=filled(blocks),
         notes=("; ".join(legend),) if legend else (),
         figures=tuple(_figures(answer, look)),
-        brief=_brief(answer, headline, dict(facts), look),
+        brief=_brief(answer, BriefLine(asks.lower(), answers), dict(facts), look),
+    )
+
+
+def _headline(answer: WhatIf, look: Look) -> tuple[str, str, str]:
+    """Give what is asked, the answer, and its mood: a target alone is answered by the way to it."""
+    effect, search = answer.effect, answer.search
+    if search is None or effect.change.named:
+        asked = quoted(" ".join(effect.change.flags) or "nothing changes", mask=look.redact)
+        return "What if", f"{asked}: {effect.outcome}", MOODS.get(effect.outcome, "open")
+    way = search.single or search.pair
+    found = "reached already" if search.already == SURE else _paste(way) if way else "no change surely reaches it"
+    return "Target", f"{_target(search)}: {found}", "good" if way or search.already == SURE else "open"
+
+
+def _target(search: Search) -> str:
+    value = search.target.value
+    return (
+        f"{search.target.name}={value:g}"
+        if search.target.name == "concurrency"
+        else f"{search.target.name}={int(value)}"
     )
 
 
@@ -68,7 +87,7 @@ def _figures(answer: WhatIf, look: Look) -> Iterator[Figure]:
             yield Figure(name, side, rank, "", t.name, interval, BY_NAME[t.name].unit, origin)
 
 
-def _brief(answer: WhatIf, headline: str, facts: dict[str, str], look: Look) -> tuple[BriefLine, ...]:
+def _brief(answer: WhatIf, first: BriefLine, facts: dict[str, str], look: Look) -> tuple[BriefLine, ...]:
     effect = answer.effect
     failing = next((c for c in effect.checks if c.verdict not in {"passes", "unknown"}), None)
     detail = (
@@ -77,7 +96,7 @@ def _brief(answer: WhatIf, headline: str, facts: dict[str, str], look: Look) -> 
     found = effect.change.named and answer.search is None
     do = " ".join(effect.change.flags) if found else "; ".join(_found(answer.search)) if answer.search else ""
     return (
-        BriefLine("what if", headline.removeprefix("What if ")),
+        first,
         BriefLine("memory", "; ".join(_moved(effect, name) for name in KEY if effect.term(name)) or UNKNOWN),
         BriefLine("start", detail or effect.outcome),
         BriefLine("do", do or "nothing was asked for"),
@@ -144,10 +163,7 @@ def _term(term: TermChange, look: Look) -> tuple[str, ...]:
 
 
 def _search_blocks(search: Search) -> list[Grid | Listing]:
-    target = f"{search.target.name}={search.target.value:g}" if search.target.name == "concurrency" else (
-        f"{search.target.name}={int(search.target.value)}"
-    )  # fmt: skip
-    found: list[Grid | Listing] = [Listing(f"Target {target}", _found(search))]
+    found: list[Grid | Listing] = [Listing(f"Target {_target(search)}", _found(search))]
     if search.already == SURE:
         return found
     ways = [w for w in (*search.singles, *search.pairs) if w not in (search.single, search.pair)]
