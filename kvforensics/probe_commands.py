@@ -127,15 +127,18 @@ def check_command(
 
 
 def _left_clean(ask: Callable[[], int]) -> int:
-    """Give the exit code, also of what the system refuses and of Ctrl-C: no process is left whatever it is."""
-    try:
-        return ended(ask)
-    except OSError as fault:
-        complain(UsageFault(f"the system refuses: {fault.strerror or fault} {fault.filename or ''}"))
-        return ExitCode.USAGE
-    except KeyboardInterrupt:
-        complain(UsageFault("interrupted; no process is left"))
-        return ExitCode.INTERRUPTED
+    """Give the exit code, also of what the system refuses and of an end from outside: no process is left whatever it is."""
+    from kvforensics.probe_signals import stopped_as_by_ctrl_c
+
+    with stopped_as_by_ctrl_c() as code_of_end:
+        try:
+            return code_of_end(ended(ask))
+        except OSError as fault:
+            complain(UsageFault(f"the system refuses: {fault.strerror or fault} {fault.filename or ''}"))
+            return ExitCode.USAGE
+        except KeyboardInterrupt:
+            complain(UsageFault("interrupted; no process is left"))
+            return code_of_end(ExitCode.INTERRUPTED)
 
 
 def _probe(request: Request, asked: Output) -> int:

@@ -97,15 +97,21 @@ def child_environment(folder: Path) -> dict[str, str]:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """End every process of the child's group, whether the child is still there or not."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, sent)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=_GRACE_S)
-    child.wait()
-    if child.stdin is not None:
-        child.stdin.close()
+    """End every process of the child's group, whether the child is still there or not; at once if interrupted again."""
+    try:
+        _tell_group(child, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_GRACE_S)
+    finally:
+        _tell_group(child, signal.SIGKILL)
+        child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
+
+
+def _tell_group(child: subprocess.Popen[bytes], sent: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, sent)
 
 
 def records_of(folder: Path, engine: str, run: int, ending: str) -> tuple[ProbeRecord, ...]:

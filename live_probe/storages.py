@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from live_probe.allocator import Block, CachingAllocator
 
 _SORTS = frozenset({torch.ops.aten.sort.default, torch.ops.aten.sort.stable})
-_MM = torch.ops.aten.mm.default
-_PRODUCTS = frozenset({_MM, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default})
+_MATRICES = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default})
+_PRODUCTS = _MATRICES | {torch.ops.aten.bmm.default}
 _WRITERS = frozenset(
     {
         torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default, torch.ops.aten.div_.Tensor, torch.ops.aten.fill_.Scalar,
@@ -58,6 +58,14 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
         self._listener = listener
         self._held: dict[int, _Held] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Have no guard against torch's compiler around every operator (torch 2.7 on).
+
+        Nothing is compiled here, and the guard imports the compiler, which leaves a folder among the temporary files.
+        """
+        return False
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],
@@ -70,7 +78,8 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
             self._listener.on_matrix_product()
         if func in _WRITERS and args[0].is_meta:
             return args[0]
-        out = _product(*args) if func is _MM else func(*args, **(kwargs or {}))
+        shapes_only = func in _MATRICES and args[0].is_meta
+        out = _meta_product(args[-2], args[-1]) if shapes_only else func(*args, **(kwargs or {}))
         for leaf in (out,) if isinstance(out, torch.Tensor) else tree_leaves(out):
             if self._is_followed(leaf):
                 self._follow(leaf.untyped_storage())
@@ -99,6 +108,6 @@ class StorageFollower(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
             self._allocator.free(block)
 
 
-def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Multiply; of meta tensors only the shape is wanted, which torch's own meta kernel takes long over."""
-    return left.new_empty((left.shape[0], right.shape[1])) if left.is_meta else torch.mm(left, right)
+def _meta_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Give the shape of a matrix product: torch's own kernel takes long over it, or loads torch's compiler."""
+    return torch.empty(left.shape[0], right.shape[1], dtype=left.dtype, device=left.device)

@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from live_probe import child_process
 from live_probe.vllm_engine import EngineRun, probe_engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +115,25 @@ def test_no_process_is_left_behind(engine, monkeypatch, how):
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)
+
+
+def test_whoever_interrupts_twice_waits_no_longer(tmp_path, monkeypatch):
+    """A child that will not end is killed outright as soon as its end is interrupted."""
+    script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); signal.pause()"
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout.readline() == b"here\n"
+    plain = child.wait
+
+    def interrupted(timeout=None):
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return plain()
+
+    monkeypatch.setattr(child, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        child_process._end_group(child)
+    assert child.returncode == -signal.SIGKILL
+    child.stdout.close()
 
 
 CONFIG = {
