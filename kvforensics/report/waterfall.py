@@ -84,6 +84,9 @@ def _is_scale(interval: Interval) -> bool:
 
 
 def _row(kind: str, account: Account, name: str, label: str) -> _Row:
+    interval = account.interval(name)
+    if interval.high is None and interval.low is not None and interval.low < 0:
+        return _Row(kind, symbol(name), label, ANYTHING, NOWHERE)  # a bound that tells a reader nothing
     return _Row(kind, symbol(name), label, account.interval(name), source_of(account.get(name)))
 
 
