@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvforensics import choices, options
+from kvforensics.errors import UsageFault
+from kvforensics.output import Output, answered, output, text_of
 from kvforensics.report.look import Look
 from kvforensics.terminal import answer
 from parsers.tuples import NamedTuple
@@ -16,7 +18,6 @@ from reconstruct.releases import RELEASES
 if TYPE_CHECKING:
     from kvforensics.planning import Request
 
-PLAN_FORMATS = ("table", "json")
 NEWEST = RELEASES[-1]
 
 
@@ -63,7 +64,10 @@ def plan_command(
     used_elsewhere: Annotated[str | None, typer.Option(help="What other processes hold on each card.")] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="State a term.")] = None,
     scan: Annotated[list[str] | None, typer.Option(metavar="NAME=A,B", help="Vary an option; repeat for more.")] = None,
-    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    form: options.Form = "table",
+    brief: options.Brief = False,
+    out: options.Out = None,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
 ) -> None:
@@ -76,7 +80,10 @@ def plan_command(
         enforce_eager, lora=enable_lora, pooling=pooling, offline=offline,
     )  # fmt: skip
     sizes = _Sizes(total_memory, used_elsewhere, kv_cache_memory, tuple(sets or ()))
-    raise answer(lambda: _planned(_stated(request, sizes), scan or [], form, Look(width, ascii_only)))
+    look = Look(width, ascii_only, redact=not no_redact)
+    raise answered(
+        lambda: output(form, look, out, brief=brief), lambda asked: _planned(_stated(request, sizes), scan or [], asked)
+    )
 
 
 def calibrate_command(
@@ -117,18 +124,22 @@ def _stated(request: Request, sizes: _Sizes) -> Request:
     return request._replace(facts=facts)
 
 
-def _planned(request: Request, scan: list[str], form: str, look: Look) -> str:
+def _planned(request: Request, scan: list[str], asked: Output) -> str:
     from kvforensics import planning
-
-    choices.check_choice("--format", form, PLAN_FORMATS)
-    if form == "json":
-        from kvforensics.report import plan_json
-
-        if scan:
-            return plan_json.render_scan(request, planning.scanned(request, scan))
-        return plan_json.render(planning.plan(request))
-    from kvforensics.report import plan_table
+    from kvforensics.report import plan_document, plan_json, plan_table
 
     if scan:
-        return plan_table.render_scan(planning.scanned(request, scan), look)
-    return plan_table.render(planning.plan(request), look)
+        if asked.brief:
+            raise UsageFault("--brief: a scan has no short form; leave one of the two out")
+        rows = planning.scanned(request, scan)
+        if asked.form == "table":
+            return plan_table.render_scan(request, rows, asked.look)
+        return text_of(
+            lambda: (plan_document.scan_document(request, rows, asked.look),),
+            lambda: plan_json.render_scan(request, rows),
+            asked,
+        )
+    found = planning.plan(request)
+    if asked.form == "table" and not asked.brief:  # rich would take longer than the plan itself
+        return plan_table.render(found, asked.look)
+    return text_of(lambda: (plan_document.plan_document(found, asked.look),), lambda: plan_json.render(found), asked)

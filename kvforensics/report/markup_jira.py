@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
     from kvforensics.report.look import Look
 
-ALWAYS = frozenset("\\{}[]|*^~!#")
+ALWAYS = frozenset("{}[]|*^~!#")
 """Characters that start markup wherever they stand; `_`, `-` and `+` do at a word's edge only, `??` twice."""
 EDGES = frozenset("_-+")
 ICON = re.compile(r"\((?=(?:[xyi!/?+-]|on|off|\*[rgby]?|flag|flagoff)\))|[:;](?=[()DPp])")
 """Where one of Jira's icons begins."""
+BACKSLASH = "&#92;"
+"""Two backslashes would break the line, and one escapes what follows."""
 MACRO_LIKE = re.compile(r"\?(?=\?)")
 COLOURS = {"error": "red", "warning": "orange", "note": "gray", "": "green"}
 
@@ -34,7 +36,7 @@ def escaped(text: str) -> str:
     for i, (before, mark, after) in enumerate(zip(padded, text, padded[2:], strict=False)):
         edge = mark in EDGES and not (before.isalnum() and after.isalnum())
         starts = ICON.match(text, i) or MACRO_LIKE.match(text, i)
-        found.append(f"\\{mark}" if mark in ALWAYS or edge or starts else mark)
+        found.append(BACKSLASH if mark == "\\" else f"\\{mark}" if mark in ALWAYS or edge or starts else mark)
     return "".join(found)
 
 

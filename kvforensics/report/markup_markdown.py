@@ -54,12 +54,13 @@ def _row(cells: Sequence[str], widths: Sequence[int], flush: Sequence[bool]) -> 
 
 
 def escaped(text: str) -> str:
-    """Give text in which nothing is markup, inside a table cell too."""
+    """Give text in which nothing is markup, inside a table cell too, and nobody is called by name."""
     padded = f" {text} "
     found = []
     for before, mark, after in zip(padded, text, padded[2:], strict=False):
         inside_word = before.isalnum() and after.isalnum()
-        found.append(f"\\{mark}" if mark in SPECIAL or (mark == "_" and not inside_word) else mark)
+        special = mark in SPECIAL or (mark == "_" and not inside_word)
+        found.append("`@`" if mark == "@" and after.isalnum() else f"\\{mark}" if special else mark)
     return "".join(found)
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 WIDTH = 90
 """Columns of the blocks: what a message shows without wrapping, and the figures' words need."""
 MARKS = frozenset("*_~`")
-EMOJI = re.compile(r":[\w+'-]+:")
+NAMES = re.compile(r":[\w+'-]+:|@\w")
+"""What Slack would put a picture or a person for."""
 SIGNS = {
     "error": ":red_circle:",
     "warning": ":large_orange_circle:",
@@ -34,17 +35,21 @@ def whole_text(reports: Iterable[Iterable[str]], look: Look) -> str:
 
 def escaped(text: str) -> str:
     """Give text in which nothing is markup: Slack knows no escape but code for what would set type."""
-    padded = f" {text} "
-    sets_type = any(
-        mark in MARKS and not (mark == "_" and before.isalnum() and after.isalnum())
-        for before, mark, after in zip(padded, text, padded[2:], strict=False)
-    )
-    return f"`{_entities(text.replace('`', chr(39)))}`" if sets_type or EMOJI.search(text) else _entities(text)
+    return f"`{_entities(text.replace('`', chr(39)))}`" if _sets_type(text) else _entities(text)
 
 
 def bold(text: str) -> str:
-    """Give text in bold type, where code cannot stand: without the characters that would end it."""
-    return f"*{_entities(''.join(c for c in text if c not in '*~`'))}*"
+    """Give text in bold type; as code where it would set type of its own."""
+    return escaped(text) if _sets_type(text) else f"*{_entities(text)}*"
+
+
+def _sets_type(text: str) -> bool:
+    padded = f" {text} "
+    marked = any(
+        mark in MARKS and not (mark == "_" and before.isalnum() and after.isalnum())
+        for before, mark, after in zip(padded, text, padded[2:], strict=False)
+    )
+    return marked or NAMES.search(text) is not None
 
 
 def block(text: str) -> list[str]:

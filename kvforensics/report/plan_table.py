@@ -1,4 +1,4 @@
-"""A predicted start-up as plain text: verdict, ledger, capacity, checks, and what would make it start.
+"""Plans and calibrations as plain text.
 
 Laid out here and not by rich, whose import would take longer than the plan itself.
 """
@@ -8,73 +8,45 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from kvforensics.report.sizes import gib, ratio, whole
-from kvforensics.report.wording import ascii_only, symbol
+from kvforensics.report.document import Grid
+from kvforensics.report.plan_document import plan_document, scan_document
+from kvforensics.report.wording import ascii_only
 from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvforensics.calibration import Calibration
-    from kvforensics.planning import Plan, ScanRow
+    from kvforensics.planning import Plan, Request, ScanRow
+    from kvforensics.report.document import Document
     from kvforensics.report.look import Look
-    from reconstruct.ledger import EngineLedger, Quantity
-    from reconstruct.predict.ledger import Prediction
 
 WIDTH = 100
-LINES = (
-    ("total_memory", "", "device memory"), ("initial_free_memory", "", "free at the start"),
-    ("requested_memory", "", "requested"), ("total_consumed", "-", "consumed at rest"),
-    ("model_memory", "  ", "of it weights"), ("non_torch_increase", "  ", "of it outside torch"),
-    ("transient_peak_headroom", "-", "activation peak"), ("cudagraph_memory_applied", "-", "graphs, charged"),
-    ("available_kv_cache_memory", "=", "for the KV cache"), ("cudagraph_memory_estimate", "", "graphs, estimated"),
-    ("cudagraph_memory_actual", "", "graphs, at capture"),
-)  # fmt: skip
 ERROR_HEADS = ("models", "term", "figures", "median", "largest", "in band", "half band")
 REFIT_HEADS = ("constant", "shipped", "these logs", "unit", "points", "outliers", "left out: median", "largest")
 FIGURE_HEADS = ("start", "vLLM", "term", "low", "high", "likely", "measured", "error", "")
-CAPACITY = ("block_size", "bytes_per_block", "num_blocks", "kv_cache_tokens", "max_model_len", "max_concurrency")
 
 
 def render(plan: Plan, look: Look) -> str:
     """Give one plan as text."""
-    prediction = plan.prediction
-    blocks = [_head(plan), _verdict(prediction)]
-    if prediction.engine is not None:
-        blocks += _ledger(prediction)
-        blocks.append(_capacity(prediction))
-    blocks.append(_checks(prediction))
-    if plan.changes:
-        rows = [[c.do, c.cost, _tokens(c.prediction)] for c in plan.changes]
-        blocks.append("What would make it start, the smallest change first\n" + aligned(["", "", "tokens"], rows))
-    if prediction.reasons:
-        listed = "\n".join(_wrapped(f"- {reason}", look, "  ") for reason in prediction.reasons)
-        blocks.append("Not modelled, so that bands are wide\n" + listed)
-    return _finished("\n\n".join(blocks) + "\n", look)
+    return _plain(plan_document(plan, look), look)
 
 
-def render_scan(rows: Sequence[ScanRow], look: Look) -> str:
+def render_scan(request: Request, rows: Sequence[ScanRow], look: Look) -> str:
     """Give a scan as one table."""
-    if not rows:
-        return ""
-    heads = [name for name, _ in rows[0].settings] + ["", "W, GiB", "H, GiB", "M, GiB", "tokens", "concurrency"]
-    cells = []
-    for row in rows:
-        chosen = [value for _, value in row.settings]
-        if row.prediction is None or row.prediction.engine is None:
-            failing = row.prediction.failing if row.prediction else None
-            cells.append([*chosen, _clipped(failing.detail if failing else row.refusal), "", "", "", "", ""])
-            continue
-        engine = row.prediction.engine
-        rank = next((r for r in engine.ranks if r.name == engine.binding_rank), engine.ranks[0])
-        terms = [
-            gib(rank.account.interval(name))
-            for name in ("model_memory", "transient_peak_headroom", "available_kv_cache_memory")
-        ]
-        cells.append(
-            [*chosen, row.prediction.outcome, *terms, _tokens(row.prediction), _shown(engine, "max_concurrency")]
-        )
-    return _finished(aligned(heads, cells) + "\n", look)
+    return _plain(scan_document(request, rows, look), look)
+
+
+def _plain(document: Document, look: Look) -> str:
+    """Give a document as text: columns are as wide as they need to be, sentences wrapped."""
+    facts = "\n".join(_wrapped(f"{label:9} {text}", look, " " * 10) for label, text in document.facts)
+    blocks = [f"{document.headline}\n{facts}"]
+    for block in document.blocks:
+        if isinstance(block, Grid):
+            blocks.append(f"{block.title}\n{aligned(block.heads, [list(map(_clipped, row)) for row in block.rows])}")
+        else:
+            blocks.append("\n".join([block.title, *(_wrapped(f"- {line}", look, "  ") for line in block.lines)]))
+    return _finished("\n\n".join(blocks) + "\n", look)
 
 
 def render_calibration(found: Calibration, look: Look, *, markdown: bool = False) -> str:
@@ -168,83 +140,3 @@ def _size(term: str, value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if term in {"num_blocks", "kv_cache_tokens"} else f"{value / GIB:.2f}"
-
-
-def _head(plan: Plan) -> str:
-    scenario, settled = plan.prediction.scenario, plan.prediction.settled
-    launch = scenario.launch
-    runner = f", {settled.engine}, {settled.runner} model runner" if settled else ""
-    lines = [f"{plan.request.model} on vLLM {launch.engine_version}{runner}", f"card: {scenario.hardware.name}"]
-    sizes = [
-        ("TP", launch.tensor_parallel_size),
-        ("PP", launch.pipeline_parallel_size),
-        ("DP", scenario.data_parallel_size),
-    ]
-    parallel = ", ".join(f"{name} {size}" for name, size in sizes if size > 1) or "one card"
-    lines.append(f"parallel: {parallel}")
-    if settled is not None:
-        mark = dict.fromkeys(settled.defaulted, " (default)")
-        lines.append(
-            f"settings: {settled.dtype}, KV cache {launch.kv_cache_dtype}, utilisation {settled.utilization:g}"
-            f"{mark.get('gpu_memory_utilization', '')}, max_model_len {settled.max_model_len}, "
-            f"max_num_seqs {settled.sequences}{mark.get('max_num_seqs', '')}, "
-            f"max_num_batched_tokens {settled.batched_tokens}{mark.get('max_num_batched_tokens', '')}"
-        )
-    return "\n".join(lines)
-
-
-def _verdict(prediction: Prediction) -> str:
-    failing = prediction.failing
-    tail = f", {failing.verdict} at: {failing.name}\n{failing.detail}" if failing else f": {_tokens(prediction)} tokens"
-    return f"Verdict: {prediction.outcome}{tail}"
-
-
-def _ledger(prediction: Prediction) -> list[str]:
-    """One table for each stage."""
-    engine, found = prediction.engine, []
-    if engine is None:
-        return []
-    for rank, likely in zip(engine.ranks, prediction.expected, strict=True):
-        rows = []
-        for name, sign, label in LINES:
-            quantity = rank.account.get(name)
-            if quantity is not None:
-                centre = f"{likely[name] / GIB:.2f}" if quantity.interval.width and name in likely else ""
-                rows.append([f"{sign}{symbol(name)}", label, gib(quantity.interval), centre, quantity.origin])
-        binds = " (binds)" if len(engine.ranks) > 1 and rank.name == engine.binding_rank else ""
-        found.append(f"{rank.name}{binds}\n" + aligned(["", "", "GiB", "likely", "source"], rows))
-    return found
-
-
-def _capacity(prediction: Prediction) -> str:
-    engine = prediction.engine
-    if engine is None:
-        return ""
-    rows = []
-    for name in CAPACITY:
-        quantity = engine.capacity.get(name)
-        if quantity is not None:
-            rows.append([name, _figure(quantity), quantity.origin])
-    rows += [[m.name, "-", m.reason] for m in engine.capacity.missing.values() if m.name in CAPACITY]
-    return aligned(["capacity", "", "source"], rows)
-
-
-def _figure(quantity: Quantity) -> str:
-    return ratio(quantity.interval) if quantity.unit == "1" else whole(quantity.interval)
-
-
-def _shown(engine: EngineLedger, name: str) -> str:
-    quantity = engine.capacity.get(name)
-    return _figure(quantity) if quantity is not None else ""
-
-
-def _tokens(prediction: Prediction) -> str:
-    if prediction.engine is None:
-        return ""
-    quantity = prediction.engine.capacity.get("kv_cache_tokens") or prediction.engine.capacity.get("num_blocks")
-    return _figure(quantity) if quantity is not None else ""
-
-
-def _checks(prediction: Prediction) -> str:
-    rows = [[check.name, check.verdict, _clipped(check.detail)] for check in prediction.checks]
-    return aligned(["check", "", ""], rows)

@@ -72,7 +72,7 @@ def test_scan_is_a_table_of_combinations(run):
         (("someone/unheard-of", "--gpu", "H100"), 2, "no config of someone/unheard-of"),
         ((LLAMA, "--gpu", "H100", "--tp", "8", "--count", "4"), 2, "asks for 8 cards"),
         ((LLAMA, "--gpu", "H100", "--engine-version", "0.99.0"), 3, "newer than"),
-        ((LLAMA, "--gpu", "H100", "--format", "yaml"), 2, "choose one of table, json"),
+        ((LLAMA, "--gpu", "H100", "--format", "yaml"), 2, "choose one of table, markdown, json"),
         ((LLAMA, "--gpu", "H100", "--scan", "colour=red"), 2, "write name=value"),
         ((LLAMA, "--gpu", "H100", "--scan", "tp=two"), 2, "is no number"),
         ((LLAMA, "--gpu", "H100", "--set", "model_memory=much"), 2, "is no size"),

@@ -6,10 +6,8 @@ import csv
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,6 +24,7 @@ from kvforensics.report.brief import briefs
 from kvforensics.report.json import explain_object
 from kvforensics.report.look import Look
 from tests.kvforensics.report import ledgers
+from tests.kvforensics.report.pages import measured, needs_chromium, parsed
 from tests.kvforensics.report.test_reports import REPORTS, hostile
 from tests.render import lines, strategies, wrappers
 
@@ -136,36 +135,6 @@ def test_several_logs_go_into_one_text_but_not_into_one_picture(tmp_path):
 # Forms
 
 
-class Parser(HTMLParser):
-    """Collects tags, and complains of one that is closed out of order."""
-
-    VOID = frozenset(("meta", "br"))
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.tags, self.words, self.attributes = [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
-def parsed(text):
-    parser = Parser()
-    parser.feed(text)
-    parser.close()
-    assert not parser.open
-    return parser
-
-
 @pytest.mark.parametrize("shape", REPORTS)
 def test_html_is_well_formed_alone_and_asks_nobody(shape):
     page = parsed(html.render(REPORTS[shape](), Look(startup="all", all_ranks=True)))
@@ -208,6 +177,7 @@ def test_ascii_is_ascii_in_every_form(form, shape):
         ("-x- a-b kv_cache _i_ c+d", r"\-x\- a-b kv_cache \_i\_ c+d"),
         ("(x) (on) f(x, y) :) L7: a", r"\(x) \(on) f(x, y) \:) L7: a"),
         ("??cite??", r"\??cite\??"),
+        (r"C:\Users\\x", "C:&#92;Users&#92;&#92;x"),
     ],
 )
 def test_jira_markup_is_escaped(text, shown):
@@ -221,6 +191,7 @@ def test_jira_markup_is_escaped(text, shown):
         ("*x* `y`", "`*x* 'y'`"),
         ("max_num_seqs: 3; a: b", "max_num_seqs: 3; a: b"),
         (":smile:", "`:smile:`"),
+        ("ask @alice", "`ask @alice`"),
     ],
 )
 def test_slack_markup_is_escaped(text, shown):
@@ -254,23 +225,13 @@ def test_csv_holds_no_formula():
     assert all(row[0].startswith("'=") for row in list(csv.reader(io.StringIO(sheet.render(report, Look()))))[1:])
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+@needs_chromium
 def test_chromium_draws_the_html(tmp_path):
     """The bars have the widths that the figures ask for, and nothing hangs over the page's edge."""
-    page = html.render(explain(OTHER), Look())
-    probe = (
-        "<script>addEventListener('load', () => { const w = e => document.querySelector(e).getBoundingClientRect().width;"
-        "document.title = [w('.pool .sure') / w('.pool .track'), document.documentElement.scrollWidth <= innerWidth] })</script>"
-    )
-    page = re.sub(r"<meta http-equiv[^>]*>", "", page).replace("</body>", probe + "</body>")
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom")
-    done = subprocess.run(
-        ["chromium", *flags, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=60, check=True
-    )
-    share, fits = re.search(r"<title>([\d.]+),(\w+)</title>", done.stdout).groups()
-    assert float(share) == pytest.approx(0.702, abs=0.005)
-    assert fits == "true"
+    asked = "[w('.pool .sure') / w('.pool .track'), document.documentElement.scrollWidth <= innerWidth]"
+    share, fits = measured(html.render(explain(OTHER), Look()), asked, tmp_path)
+    assert share == pytest.approx(0.702, abs=0.005)
+    assert fits
 
 
 def test_explaining_as_a_table_imports_no_other_form():
