@@ -54,14 +54,29 @@ def _of_statement(statement: Statement, rank: int | None) -> Iterator[Evidence]:
             continue
 
 
-def of_rank(statements: Iterable[Statement], rank: int) -> Iterator[Evidence]:
+CUT_AFTER_PRINTING = frozenset(("available_kv_cache_memory", "free_within_requested", "requested_memory"))
+"""What a release with a float budget prints before it is cut to whole bytes."""
+
+
+def _cut(item: Evidence, era: Era) -> Evidence:
+    """Give what is left of a printed float once it is cut: downwards, or by `int()` towards zero.
+
+    Source: 0.8.5 worker/worker.py, 0.9.1-0.13 v1/worker/gpu_worker.py determine_available_memory.
+    """
+    low, high = item.interval
+    if era.budget == "ceil" or item.term.name not in CUT_AFTER_PRINTING or low is None or high is None or low == high:
+        return item
+    return item._replace(interval=Interval(low - 1, high + 1 if high < 0 else high))
+
+
+def of_rank(statements: Iterable[Statement], rank: int, era: Era) -> Iterator[Evidence]:
     """Give what a worker's own lines state, and the counts that the engine printed for it."""
     for statement in statements:
         if statement.kind in {"tokens", "concurrency", "blocks"}:
             for item in _of_statement(statement, None):
                 yield item if item.term.name == "max_model_len" else item._replace(term=Term(item.term.name, rank))
         else:
-            yield from _of_statement(statement, rank)
+            yield from (_cut(item, era) for item in _of_statement(statement, rank))
     yield Evidence(Term("suggestion_buffer", rank), Interval.exactly(SUGGESTION_BUFFER), "config")
 
 

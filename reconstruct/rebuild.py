@@ -144,7 +144,7 @@ def _evidence(
     found += of_engine(engine, era, facts.world, alone=facts.alone, by_worker=by_worker)
     found += of_overrides(engine, facts.world, era)
     for i, rank in enumerate(engine.ranks):
-        found += of_rank(rank.statements, i)
+        found += of_rank(rank.statements, i, era)
     capacity_length = any(e.term.name == "max_model_len" for e in found)
     found += of_settings(settings, era, facts.ranks, capacity_length=capacity_length)
     utilization = _meeting(found, Term("gpu_memory_utilization"))

@@ -64,9 +64,10 @@ def faults(report, truth):
 def hides_its_only_line(truth):
     """Whether a term stands on one line alone, whose loss leaves nothing that asks for it.
 
-    Replicas of a dense model share one name from 0.14 on: which spoke is told by the lines of the other.
+    A launch whose other engines no line names is taken for one engine: workers say no engine's name before their groups
+    exist (0.10.2 on), and replicas of a dense model say none ever (0.14.0 on).
     """
-    if truth.dp > 1 and not truth.moe and truth.since("0.14.0"):
+    if truth.dp > 1 and (truth.since("0.10.2") if truth.world > 1 else truth.since("0.14.0") and not truth.moe):
         return True
     return bool(truth.num_blocks_override or truth.ranks[0].external_weight_memory)
 
@@ -157,3 +158,10 @@ def test_without_the_arguments_no_block_size_is_a_default():
     """The catalogue knows the model, not what was asked for."""
     asked = start("0.33.0", block_size=32, rank=rank(bytes_per_block=2 * 917504))
     assert told(asked, lambda line: "non-default args" not in line) == []
+
+
+def test_a_budget_is_printed_before_it_is_cut():
+    """95 GiB x 0.321 is 30.495 GiB and a fraction of a byte: the line says 30.50, the whole bytes below would say 30.49."""
+    gh200 = rank(total_memory=95 * GIB, initial_free_memory=94 * GIB)
+    assert told(start("0.7.3", u=0.321, engine="V0", rank=gh200)) == []
+    assert told(start("0.13.0", u=0.321, rank=gh200, log_level="DEBUG")) == []

@@ -17,6 +17,12 @@ KNOWN = (
 )
 """Releases whose wording and arithmetic were read from their own sources."""
 
+BETWEEN = (
+    *("0.7.1", "0.7.2", "0.8.1", "0.8.2", "0.8.3", "0.9.0", "0.10.1", "0.14.0", "0.15.0", "0.17.0", "0.18.0", "0.19.0"),
+    *("0.20.0", "0.20.1", "0.22.0", "0.25.0", "0.27.0"),
+)
+"""Releases between them: on which side of a change each lies was looked up, its other wording is a neighbour's."""
+
 V0_LAST = "0.10.2"
 V1_FIRST = "0.7.3"
 

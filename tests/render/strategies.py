@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.render.numbers_as_printed import GIB, MIB
 from tests.render.parts import Captures, Failure, Group, Rank
-from tests.render.releases import KNOWN, V0_LAST, V1_FIRST, since
+from tests.render.releases import BETWEEN, KNOWN, V0_LAST, V1_FIRST, since
 from tests.render.truth import Truth
 from tests.render.wrappers import WRAPPERS
 
@@ -206,7 +206,7 @@ def _alike(drawn: tuple[Rank, ...]) -> tuple[Rank, ...]:
 @st.composite
 def truths(
     draw: st.DrawFn,
-    versions: Sequence[str] = KNOWN,
+    versions: Sequence[str] = KNOWN + BETWEEN,
     injections: Sequence[Failure] = (Failure.NONE,),
     log_level: Level | None = None,
 ) -> Truth:

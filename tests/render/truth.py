@@ -273,11 +273,11 @@ class Truth:
 
     @property
     def shares_poorest_pool(self) -> bool:
-        """V1 up to 0.8.3 plans every worker with the smallest pool (0.8.0 v1/engine/core.py _initialize_kv_caches)."""
-        return not self.v0 and not self.since("0.8.4")
+        """V1 up to 0.8.1 plans every worker with the smallest pool (0.8.0 v1/core/kv_cache_utils.py get_kv_cache_configs)."""
+        return not self.v0 and not self.since("0.8.2")
 
     def own_blocks(self, index: int) -> int:
-        """One worker's own count; up to 0.8.3 V1 shares the poorest pool and the most layers (get_kv_cache_configs)."""
+        """One worker's own count; up to 0.8.1 V1 shares the poorest pool and the most layers (get_kv_cache_configs)."""
         rank = self.ranks[index]
         if self.shares_poorest_pool:
             mates = [self.ranks[i] for i in self.of_engine(self.scope(index).dp)]
