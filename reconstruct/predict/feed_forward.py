@@ -58,20 +58,24 @@ def expert_layer(shape: Shape, split: Split) -> Layer:
     )
     experts = Experts(EXPERTS, (f"{prefix}.experts",), count, shape.hidden, width, bias=bias)
     parts: Layer = (gate, experts)
-    if rule == "deepseek":
-        if view.get("topk_method") == "noaux_tc" or shape.architecture.startswith("Glm4"):
-            parts += (Plain(EXPERTS, shape.experts, 4),)
-        shared = (view.maybe_number("n_shared_experts") or 0) * shape.expert_intermediate
-    elif rule == "llama4":
-        shared = shape.expert_intermediate
-    else:
-        shared = view.maybe_number("shared_expert_intermediate_size") or 0
+    if rule == "deepseek" and (view.get("topk_method") == "noaux_tc" or shape.architecture.startswith("Glm4")):
+        parts += (Plain(EXPERTS, shape.experts, 4),)
+    shared = shared_intermediate(shape)
     if shared:
         name = "shared_experts" if rule == "deepseek" else "shared_expert"
         parts += dense_layer(shape, split, shared, f"{prefix}.{name}")
         if rule == "qwen":
             parts += (Plain(EXPERTS, shape.hidden),)  # the shared expert's own gate
     return parts
+
+
+def shared_intermediate(shape: Shape) -> int:
+    """Give the width of the expert that every token takes; 0 where there is none."""
+    if shape.trait.experts == "deepseek":
+        return (shape.view.maybe_number("n_shared_experts") or 0) * shape.expert_intermediate
+    if shape.trait.experts == "llama4":
+        return shape.expert_intermediate
+    return shape.view.maybe_number("shared_expert_intermediate_size") or 0
 
 
 def feed_forward_layer(shape: Shape, split: Split, layer: int) -> Layer:

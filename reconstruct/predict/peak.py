@@ -14,6 +14,7 @@ from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant
+from reconstruct.predict.feed_forward import has_experts, shared_intermediate
 from reconstruct.predict.images import images_of
 from reconstruct.predict.workspaces import expert_workspace
 from reconstruct.rounding import MIB
@@ -79,9 +80,9 @@ class Peak(NamedTuple):
 def forward_bytes(subject: Subject) -> int:
     """Give the forward pass: hidden states and the widest feed-forward layer of this rank."""
     s, tokens, width = subject.shape, subject.settled.batched_tokens, subject.settled.width
-    middle = s.intermediate
-    if s.experts and s.trait.experts in {"mixtral", "gpt_oss"}:
-        middle = 0  # no layer is dense: the experts' own buffers are counted apart
+    start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
+    dense = [not has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
+    middle = max(s.intermediate if any(dense) else 0, 0 if all(dense) else shared_intermediate(s))  # experts: apart
     rows = 3 if s.gated else 2
     passed = 0 if subject.first and subject.last else 2 * s.hidden  # hidden states and residual between stages
     return tokens * width * (HIDDEN_COPIES * s.hidden + rows * cdiv(middle, subject.ranks) + passed)

@@ -1,4 +1,4 @@
-"""Scratch that the kernels of expert layers take, and whether they keep it."""
+"""Scratch that the kernels of expert layers take, and whether they keep it; what a runner holds from the start."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from reconstruct.planner.pages import cdiv
 if TYPE_CHECKING:
     from reconstruct.predict.peak import Subject
 
-CHUNK = 16384
-"""Tokens of one pass of the fused experts (VLLM_FUSED_MOE_CHUNK_SIZE, 0.12.0 on; 32768 and more before)."""
+CHUNKS: tuple[tuple[tuple[int, ...], int | None], ...] = (((0, 18), None), ((0, 12), 16384), ((0,), 65536))
+"""Tokens of one pass of the fused experts, newest release first (VLLM_FUSED_MOE_CHUNK_SIZE; 0.18.1 has no passes)."""
+ALIGNED = 128
+"""Rows that DeepGEMM rounds each expert's share up to."""
 NOTHING = Interval(0, 0)
 
 
@@ -27,26 +29,48 @@ class Workspace(NamedTuple):
 def expert_workspace(subject: Subject) -> Workspace:
     """Two buffers, a row for each token and chosen expert: as wide as gate and up, and as the hidden size at least.
 
-    Source: 0.19.1 layers/fused_moe/fused_moe.py TritonExperts.workspace_shapes, v1/worker/workspace.py. The formula
-    holds for unquantised experts in Triton; other kernels take less or none of it, so the band starts at zero there.
+    Source: 0.19.1 layers/fused_moe: TritonExperts, CutlassExpertsFp8 and MarlinExperts.workspace_shapes, whose sums are
+    alike; v1/worker/workspace.py. DeepGEMM's has more rows, FlashInfer's kernels take none or one of the hidden size, so
+    the band spans what may run.
     """
     shape, settled = subject.shape, subject.settled
     if not shape.experts:
         return Workspace(NOTHING, persistent=False, reasons=())
-    release = subject.scenario.release
-    middle = shape.expert_intermediate
-    if not subject.scenario.expert_parallel:
-        middle = cdiv(middle, subject.ranks)
-    tokens = min(settled.batched_tokens, CHUNK)
+    release, parallel = subject.scenario.release, subject.scenario.expert_parallel
+    middle = shape.expert_intermediate if parallel else cdiv(shape.expert_intermediate, subject.ranks)
+    chunk = next(size for first, size in CHUNKS if release >= first)
+    tokens = settled.batched_tokens if chunk is None else min(settled.batched_tokens, chunk)
     pairs = tokens * shape.experts_per_token
-    full = pairs * settled.width * (max(middle, shape.hidden) + max(2 * middle, shape.hidden))
+    row = settled.width * (max(middle, shape.hidden) + max(2 * middle, shape.hidden))
     persistent = release >= (0, 13)
-    if not persistent:
-        full += tokens * shape.hidden * settled.width
-    if subject.scheme.kind == "none" and (release < (0, 20) or subject.hardware.capability[0] != 9):
+    besides = 0 if persistent else tokens * shape.hidden * settled.width
+    full = pairs * row + besides
+    if _has_rows_of_triton(subject):
         return Workspace(Interval(full, full), persistent=persistent, reasons=())
-    why = "which kernels run the experts decides their scratch; the band spans none of it to Triton's"
-    return Workspace(Interval(0, full), persistent=persistent, reasons=(why,))
+    most = full
+    if subject.scheme.kind == "fp8_block" and subject.hardware.capability[0] in {9, 10}:
+        ranks = subject.ranks * subject.scenario.data_parallel_size if parallel else 1
+        most += cdiv(shape.experts, ranks) * ALIGNED * row
+    why = "which kernels run the experts decides their scratch; the band spans none of it to the largest"
+    return Workspace(Interval(0, most), persistent=persistent, reasons=(why,))
+
+
+def _has_rows_of_triton(subject: Subject) -> bool:
+    """Whether the kernels that a release takes by default for these experts are surely Triton's, or take as much.
+
+    Source: layers/fused_moe/oracle/unquantized.py (FlashInfer first from 0.20.0 on, behind Triton on Hopper from 0.23.0
+    on) and oracle/fp8.py (0.14.1 on; Triton for blocks on Hopper from 0.17.1 on). Cards before Ada run fp8 in Marlin.
+    """
+    kind, release, major = subject.scheme.kind, subject.scenario.release, subject.hardware.capability[0]
+    if kind == "none":
+        flashes = release >= (0, 20) and (major >= 10 or (major == 9 and release < (0, 23)))
+        return not flashes or subject.scenario.data_parallel_size > 1
+    if release < (0, 14, 1) or major == 0:
+        return False
+    if kind == "fp8_block":
+        return major in {7, 8, 12} or (major == 9 and release >= (0, 17) and not subject.scenario.expert_parallel)
+    loaded = subject.scenario.config.get("quantization_config") is None
+    return kind == "fp8_channel" or (kind == "fp8" and loaded and major != 10)
 
 
 def runner_buffers(subject: Subject) -> int:

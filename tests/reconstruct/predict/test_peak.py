@@ -5,6 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconstruct.predict.ledger import predict
+from reconstruct.predict.peak import forward_bytes
+from reconstruct.predict.sizes import full_config
+from reconstruct.predict.workspaces import expert_workspace
 from tests.reconstruct.predict.starts import GIB, around, decoder, scenario
 
 MEASURED = [
@@ -63,3 +66,45 @@ def test_only_the_last_stage_samples():
     found = predict(scenario(pipeline_parallel_size=2))
     first, last = (likely["transient_peak_headroom"] for likely in found.expected)
     assert first < last
+
+
+def scratch(model, **options):
+    """Give the scratch of a model's experts, in MiB."""
+    found = expert_workspace(predict(scenario(model, **options)).subjects[0])
+    return [end / (1 << 20) for end in found.bytes]
+
+
+MOE, BLOCKS = "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-30B-A3B-FP8"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "low", "high"),
+    [
+        (MOE, {}, 512, 512),
+        (MOE, {"version": "0.20.2"}, 0, 512),
+        (MOE, {"version": "0.25.1"}, 512, 512),
+        (MOE, {"version": "0.25.1", "gpu": "B200"}, 0, 512),
+        (MOE, {"version": "0.22.1", "quantization": "fp8"}, 512, 512),
+        (BLOCKS, {}, 512, 512),
+        (BLOCKS, {"gpu": "A100-80GB", "max_num_batched_tokens": 8192, "batched_tokens_given": True}, 512, 512),
+        (BLOCKS, {"version": "0.16.0"}, 0, 640),
+        (BLOCKS, {"expert_parallel": True, "tensor_parallel_size": 2}, 0, 576),
+    ],
+)
+def test_scratch_of_experts_is_that_of_the_kernels_a_release_takes(model, options, low, high):
+    """8192 tokens x 8 experts x 2 bytes x (2048 + 2048); DeepGEMM rounds 128 experts up to 128 rows each."""
+    assert scratch(model, **options) == [low, high]
+
+
+def test_passes_of_the_experts_are_bounded_where_there_are_passes():
+    """0.12 to 0.17 take 16384 tokens at a time; 0.18.1 takes them all."""
+    options = {"max_num_batched_tokens": 32768, "batched_tokens_given": True}
+    assert scratch(MOE, version="0.17.1", **options) == [1024, 1024]
+    assert scratch(MOE, version="0.19.0", **options) == [2048, 2048]
+
+
+def test_a_model_of_experts_alone_has_no_dense_feed_forward():
+    """Its intermediate_size is nobody's width; one dense layer makes it one's."""
+    alone, some = (full_config(MOE) | {"mlp_only_layers": layers} for layers in ([], [3]))
+    widths = [forward_bytes(predict(scenario(config=config)).subjects[0]) for config in (alone, some)]
+    assert widths[1] - widths[0] == 8192 * 2 * 3 * alone["intermediate_size"]
