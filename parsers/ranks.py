@@ -69,6 +69,10 @@ class _Worker:
             told = {
                 p.name: n for p in statement.fields if p.form == "count" and (n := whole_number(p.text)) is not None
             }
+            if (statement.text("ep") or "").startswith("N/A"):
+                told.pop(
+                    "dp", None
+                )  # a dense model's replicas know of no other since 0.14: each calls itself the first
             self.rank = told.get("rank", self.rank)
             self.dp, self.pp, self.tp = told.get("dp", self.dp), told.get("pp", self.pp), told.get("tp", self.tp)
         if statement.kind in RANK_KINDS:

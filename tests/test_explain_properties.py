@@ -165,3 +165,9 @@ def test_a_budget_is_printed_before_it_is_cut():
     gh200 = rank(total_memory=95 * GIB, initial_free_memory=94 * GIB)
     assert told(start("0.7.3", u=0.321, engine="V0", rank=gh200)) == []
     assert told(start("0.13.0", u=0.321, rank=gh200, log_level="DEBUG")) == []
+
+
+def test_a_replica_of_a_dense_model_calls_itself_the_first():
+    """From 0.14 on every one of them is rank 0 of its own world: `DP rank 0` says nothing of the launch's engines."""
+    ranks = tuple(rank(initial_free_memory=free * GIB, bytes_per_block=458752) for free in (79, 78, 77, 76))
+    assert told(start("0.17.1", u=0.8, ranks=ranks, tp=2, dp=2, log_level="DEBUG")) == []

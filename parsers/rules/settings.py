@@ -197,6 +197,20 @@ RULES = (
         "rank 0 in world size 2 is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank 0",
     ),
     Rule(
+        "rank",
+        "rank {rank:count} in world size {world_size:count} is assigned as DP rank {dp:count}, "
+        "PP rank {pp:count}, PCP rank {pcp:count}, TP rank {tp:count}, EP rank {ep:word}",
+        ("0.12.0", "0.29.0"),
+        "rank 0 in world size 2 is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank 0, EP rank N/A",
+    ),
+    Rule(
+        "rank",
+        "rank {rank:count} in world size {world_size:count} is assigned as DP rank {dp:count}, "
+        "PP rank {pp:count}, PCP rank {pcp:count}, TP rank {tp:count}, ETP rank {etp:count}, EP rank {ep:word}",
+        ("0.30.0", "0.33.0"),
+        "rank 0 in world size 2 is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank 0, ETP rank 0, EP rank N/A",
+    ),
+    Rule(
         "draft_max_model_len",
         "Overriding draft model max model len from {from:count} to {to:count}",
         ("0.21.0", "0.33.0"),
