@@ -181,9 +181,10 @@ def _drafter(case: Case) -> Finding | None:
 
 
 def _lora(case: Case) -> Finding | None:
-    if case.ledger.settings.get("enable_lora") is not True:
+    asked = case.ledger.settings.get("enable_lora") is True
+    lines = merged(case.setting_lines("enable_lora") if asked else (), case.lines("adapters"))
+    if not lines:
         return None
-    lines = case.setting_lines("enable_lora")
     detail = (
         "Adapters are on: max_loras slots of max_lora_rank are allocated for every adapted layer before the profile, whether an "
         "adapter is loaded or not. They stand in the weights."
@@ -232,8 +233,8 @@ RULES = (
         "lora-cost",
         (NOTE,),
         "That adapter slots are allocated up front.",
-        "Adapters are enabled.",
-        ("enable_lora",),
+        "Adapters are enabled, by a setting or by the line of the kernels that apply them.",
+        ("enable_lora", "adapters"),
         _lora,
     ),
 )

@@ -1,4 +1,4 @@
-"""Lines about what runs beside the pool: drafters, compilation, offloading, host memory, scales, dead workers."""
+"""Lines about what runs beside the pool: drafters, adapters, compilation, offloading, host memory, scales, dead workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from parsers.rule import Rule
 
 RULES = (
     Rule("drafter_loading", "Loading drafter model...", ("0.8.4", "0.33.0"), "Loading drafter model..."),
+    Rule(  # lora/punica_wrapper/punica_selector.py get_punica_wrapper
+        "adapters", "Using PunicaWrapperGPU.", ("0.7.0", "0.33.0"), "Using PunicaWrapperGPU."
+    ),
     Rule(  # compilation/backends.py compile
         "compile_cache_hit",
         "Directly load the compiled graph{which:rest}",

@@ -99,7 +99,8 @@ def captured(scenario: Scenario, engine: str, sequences: int, tokens: int) -> Ca
     """Which graphs are captured: piecewise ones up to twice the sequences, full ones up to the sequences.
 
     V0 captures whole graphs up to 256 sequences, V1 piecewise ones from 0.6.3 and both from 0.11.0 (FULL_AND_PIECEWISE;
-    0.11.0 config/compilation.py, v1/cudagraph_dispatcher.py). gpt-oss raises the ceiling to 1024 on Hopper
+    0.11.0 config/compilation.py, v1/cudagraph_dispatcher.py), each with and without adapters where these are on (0.11.1
+    v1/cudagraph_dispatcher.py). gpt-oss raises the ceiling to 1024 on Hopper
     (0.11.0 models/config.py GptOssForCausalLMConfig).
     """
     release = scenario.release
@@ -121,7 +122,8 @@ def captured(scenario: Scenario, engine: str, sequences: int, tokens: int) -> Ca
     if not sizes or release < (0, 11):
         return Captured(len(sizes), 0, sizes[-1] if sizes else 0, 0)
     full = [s for s in sizes if s <= sequences * per_request]
-    return Captured(len(sizes), len(full), sizes[-1], full[-1] if full else 0)
+    cases = 2 if scenario.lora and release >= (0, 11, 1) else 1
+    return Captured(cases * len(sizes), cases * len(full), sizes[-1], full[-1] if full else 0)
 
 
 def settled(scenario: Scenario, length: int) -> Settled:

@@ -85,7 +85,7 @@ def scenario_of(
         expert_parallel=settings.get("enable_expert_parallel") is True,
         enforce_eager=settings.get("enforce_eager") is True,
         batched_tokens_given=settings.number("max_num_batched_tokens") is not None,
-        lora=settings.get("enable_lora") is True,
+        lora=settings.get("enable_lora") is True or bool(startup.log.of("adapters")),
         charge_graphs=_charged(startup),
         runner=_runner(startup),
         cache_bytes=settings.number("kv_cache_memory_bytes"),

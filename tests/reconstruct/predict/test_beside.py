@@ -10,6 +10,8 @@ from kvforensics.explanation import explain
 from kvforensics.given import gpu
 from kvforensics.report.json import explain_object
 from reconstruct.ledger import is_measured
+from reconstruct.predict.observed import scenario_of
+from reconstruct.predict.sizes import full_config
 from tests.kvforensics.findings.starts import CACHED, card, said, start, truth
 from tests.reconstruct.predict.starts import GIB
 from tests.render.lines import render
@@ -110,3 +112,10 @@ def test_a_warm_start_in_the_log_speaks_before_the_model():
     log = said(render(truth("0.27.1", card(peak=2.6))), "Available KV", COMPILED) + CACHED
     found = {f.id: f for f in explain(log.encode(), CARD).verdicts[0].findings}
     assert found["cold-compile-inflates-peak"].title == "Compilation inflated the peak"
+
+
+def test_a_line_of_their_kernels_tells_of_adapters():
+    """Where no line lists the arguments, the peak's band is then that of adapters."""
+    for line, expected in (("Using PunicaWrapperGPU.", True), ("Using something else.", False)):
+        startup = explain(said(start("0.19.1"), "Model loading took", line).encode()).startups[0]
+        assert scenario_of(startup, full_config(startup.settings.text("model")), "H100-80GB").lora is expected

@@ -222,3 +222,13 @@ def test_what_is_not_modelled_says_so_and_widens():
     assert any("LoRA" in reason for reason in adapters.reasons)
     images = predict(scenario("Qwen/Qwen2.5-VL-7B-Instruct"))
     assert any("encoder" in reason for reason in images.reasons)
+
+
+def test_adapters_double_the_graphs():
+    """From 0.11.1 on each is captured with and without them."""
+    old, new = (
+        [predict(scenario(version=version, lora=lora)).settled.captured for lora in (False, True)]
+        for version in ("0.11.0", "0.19.0")
+    )
+    assert old[0] == old[1]
+    assert (new[1].piecewise, new[1].full) == (2 * new[0].piecewise, 2 * new[0].full)
