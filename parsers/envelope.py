@@ -6,6 +6,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+from parsers.paste import plain
 from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ FORWARDING = ("APIServer", "ApiServer", "EngineCore", "MainProcess", "RayWorker"
 
 LAYERS = 8
 """Wrappers peeled off one line at most; nobody nests deeper, and it bounds the work."""
-
-DOCKER_PIECE = 16_000
-"""Docker's json-file driver cuts lines at 16 KiB and leaves the newline off all pieces but the last.
-
-Collectors that drop the newline of every line are told apart by the length.
-"""
 
 
 class Logged(NamedTuple):
@@ -75,52 +70,43 @@ class Segment(NamedTuple):
     envelope: Envelope
 
 
-_STAMP = (
+STAMP = (
     r"(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?)"
 )
-_ESCAPE = r"(?:\x1b|\x9b|\ufffd|\u241b|\^\[|\\x1[bB]|\\u001[bB]|\\033|\\e|#033)"
-_TEXT_KEYS = (
-    "message", "msg", "log", "line", "text", "MESSAGE", "textPayload", "@message", "short_message", "_raw", "event",
-    "body", "stringValue",
-)  # fmt: skip
-_INNER_KEYS = ("jsonPayload", "result", "_source", "fields", "attributes", "data")
-_PLACE_KEYS = ("kubernetes", "resource", "labels", "stream")
-_HOST_KEYS = ("pod", "pod_name", "container_name", "container", "_HOSTNAME", "hostname", "host", "instance")
-_LEVEL_KEYS = ("levelname", "level", "severity", "lvl", "log_level")
-_TIME_KEYS = ("asctime", "time", "timestamp", "ts", "@timestamp")
-_FILE_KEYS = ("filename", "fileinfo", "file")
+CELL = rf'"?(?:{STAMP}|\d{{10,19}})"?,(?!\d{{1,9}} )\S'
+"""A row of CSV that begins with a time; what follows a comma there may be a fraction of the second instead."""
 
 PATTERNS = {
-    # With its escape byte, or what a viewer made of it, any control sequence; without, only colours are beyond doubt.
-    "colour": rf"{_ESCAPE}\[[0-9;?]{{0,20}}[A-Za-z]|{_ESCAPE}[\]_P][^\x07\x1b]{{0,200}}(?:\x07|\x1b\\)"
-    r"|\[\d{1,3}(?:;\d{1,3}){0,4}m",
     # 0.4.3-0.30 patch stdout to write it; Ray prints the same form, without a name before it knows one.
     "process": r"\((?:(?P<name>[^()]{1,80}?) )?pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[^()\s,]{1,60}))?\)(?: |$)",
-    "stamp": _STAMP + r"(?:\t| - |\s{0,9}\| ?|, ?|: | {1,9}|$)",
-    "cri": _STAMP + r" (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S{0,40})?(?: |$)",
-    "journal_iso": _STAMP + r" (?P<host>[^\s:|]{1,64}) [^\s\[\]:]{1,64}\[\d{1,10}\]: ?",
+    "stern": r"(?P<host>[a-z][a-z0-9.-]{2,120} [a-z][a-z0-9-]{0,62}) (?=\d{4}-\d\d-\d\dT\d\d:)",
+    "bullet": r"[-*\u2022] (?=\S)",
+    "stamp": STAMP + r"(?:\t| - |\s{0,9}\| ?|, ?|: | {1,9}|$)",
+    "cri": STAMP + r" (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S{0,40})?(?: |$)",
+    "journal_iso": STAMP + r" (?P<host>[^\s:|]{1,64}) [^\s\[\]:]{1,64}\[\d{1,10}\]: ?",
     "journal": r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? (?P<host>[^\s:|]{1,64}) "
     r"[^\s\[\]:]{1,64}(?:\[\d{1,10}\])?: ?",
-    "syslog5": r"1 " + _STAMP + r" (?P<host>\S{1,255}) \S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\]){1,9}) ?",
+    "aws": STAMP + r" (?P<host>[\w.-]{1,100}/[\w.-]{1,100}/[\da-f-]{8,64}) ",
+    "syslog5": r"1 " + STAMP + r" (?P<host>\S{1,255}) \S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\]){1,9}) ?",
+    "calendar": r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) ",
+    "epoch": r"\d{10}\.\d{3,9}:? |(?:\d{13}|\d{16}|\d{19})(?:\t| {1,3})",
+    "cell": CELL,
+    "events": r"EVENTS\t\d{10,16}\t",
     "priority": r"<\d{1,3}>",
     "task": r"(?P<host>\d{1,5}): ",
     "grep": r"(?:[\w./-]{1,200}\.(?:log|txt|out|err)[:-])?\d{1,8}"
     r"(?::(?=[^\d\s]|\d{4}-\d\d-|\d{1,5}: )|-(?=\(|(?:DEBUG|INFO|WARN|ERROR)))",
+    "numbered": r"\d{1,8}(?:\t| {1,3}(?=\(\w{1,60} pid=|[A-Z]{4,8} \d\d-\d\d |Traceback \(|[\w.]{1,80}(?:Error|Exception): ))",
     "pod": r"\[pod/(?P<host>[^\]\s]{1,300})\] ?",
     "rank": r"\[(?:rank|default)\d{1,5}\]: ?|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?",
-    "bracket": r"\[" + _STAMP + r"\] ?",
+    "bracket": r"\[" + STAMP + r"\] ?",
     "service": r"(?!(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL)\b)"
     r"(?P<host>[A-Za-z][\w.-]{0,80}) {1,60}\|(?: |$)",
     "node": r"(?P<host>[A-Za-z][\w.-]{0,60}\d[\w.-]{0,30}): (?=\((?:[^()]{1,80} )?pid=\d|[A-Z]{4,8} \d\d-\d\d \d\d:)",
     "actions": r"[^\t]{1,120}\t[^\t]{1,120}\t\ufeff?(?=\d{4}-\d\d-\d\dT)",
     "quote": r"(?:> ?){1,8}",
     "fence": r"```[\w-]{0,20}\s{0,9}$|```",
-    "labels": r'\{(?:[\w.]{1,60}="[^"]{0,200}"(?:, ?)?){1,30}\}\s{1,9}',
-    "label": r'([\w.]{1,60})="([^"]{0,200})"',
-    "pair": r'([\w.@/-]{1,60})=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))(?: {1,9}|$)',
-    # One line of a pretty-printed record, or a record cut off in the middle.
-    "field": r'"(?:message|msg|log|line|textPayload)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*+)',
 }
 
 _BY_LETTER = {
@@ -129,23 +115,18 @@ _BY_LETTER = {
     ">": ("quote",),
     "`": ("fence",),
     "<": ("priority",),
+    "-": ("bullet",),
+    "*": ("bullet",),
+    "\u2022": ("bullet",),
 }
-_BY_DIGIT = ("cri", "journal_iso", "syslog5", "stamp", "task", "grep")
+_LOGFMT = ("msg=", "message=", "log=", "line=")
+_BY_DIGIT = ("cri", "journal_iso", "aws", "syslog5", "stamp", "epoch", "task", "grep", "numbered")
 
 
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
     """Compile one wrapper's pattern, on the first line that may carry it."""
     return re.compile(PATTERNS[name])
-
-
-def plain(text: str) -> str:
-    """Drop terminal control sequences, with or without their escape byte, and what pasting adds unseen."""
-    if "[" in text or "\x1b" in text:
-        text = pattern("colour").sub("", text)
-    if not text.isascii():
-        text = text.replace("\xa0", " ").replace("\ufeff", "").replace("\u200b", "")
-    return text
 
 
 def peel(text: str, outer: Envelope = NOTHING) -> Segment:
@@ -189,10 +170,12 @@ def stretches(peeled: Segment) -> Iterator[Segment]:
 def _layer(body: str, envelope: Envelope) -> Segment | None:
     """Peel one wrapper, None where none begins."""
     letter = body[0]
-    if letter == "{":
-        return _record_layer(body, envelope) or _label_layer(body, envelope)
-    if letter == '"':
-        return _field_layer(body, envelope)
+    if _may_be_structured(body):
+        from parsers.structured import peel_structure  # most logs have no such line
+
+        structured = peel_structure(body, envelope)
+        if structured or letter in '{"':
+            return structured
     if letter.isdigit():
         names: tuple[str, ...] = _BY_DIGIT
     elif letter.isalpha():
@@ -203,20 +186,33 @@ def _layer(body: str, envelope: Envelope) -> Segment | None:
         match = pattern(name).match(body)
         if match:
             return Segment(body[match.end() :], _with(envelope, name, match.groupdict()))
-    if letter.isalpha() and "=" in body[:61] and any(f"{key}=" in body for key in ("msg", "message", "log", "line")):
-        return _logfmt_layer(body, envelope)
     return None
+
+
+def _may_be_structured(body: str) -> bool:
+    letter = body[0]
+    if letter.isdigit():
+        return "," in body[:40] and pattern("cell").match(body) is not None
+    if letter.isalpha():
+        return body.startswith(("MESSAGE=", "textPayload: ")) or (
+            "=" in body[:61] and any(key in body for key in _LOGFMT)
+        )
+    return letter in '{"'
 
 
 def _by_words(body: str) -> tuple[str, ...]:
     """Choose wrappers that begin with a letter by a sign of each, so that most lines compile and run none."""
     names = []
     if body[3:4] == " " and body[9:10] == ":":
-        names.append("journal")
+        names += ["journal", "calendar"]
     if "|" in body[:143]:
         names.append("service")
     if ": (" in body[:100] or ": INFO" in body[:100] or ": WARN" in body[:100]:
         names.append("node")
+    if " 20" in body[:190]:
+        names.append("stern")
+    if body.startswith("EVENTS\t"):
+        names.append("events")
     if "\t" in body[:242]:
         names.append("actions")
     if ".log" in body[:205] or ".txt" in body[:205] or ".out" in body[:205]:
@@ -239,113 +235,7 @@ def _spoken(envelope: Envelope, name: str | None, pid: int, ip: str | None) -> E
     return envelope._replace(name=name, pid=pid, ip=ip or envelope.ip)
 
 
-def _record_layer(body: str, envelope: Envelope) -> Segment | None:
-    import json
-
-    if not body[1:].lstrip().startswith('"'):
-        return None
-    text = body.rstrip()
-    try:
-        record = json.loads(text) if text.endswith("}") else None
-    except (ValueError, RecursionError):
-        record = None
-    return _field_layer(body, envelope) if record is None else _of_record(record, envelope)
-
-
-def _of_record(record: Mapping[str, object], envelope: Envelope) -> Segment | None:
-    key, text = _text_of(record)
-    if text is None:
-        return None
-    level, time = _first(record, _LEVEL_KEYS), _first(record, _TIME_KEYS)
-    own = "levelname" in record or "vllm_process_name" in record
-    if own or key in {"message", "msg"}:
-        envelope = envelope._replace(logged=Logged(level_name(level), time, _first(record, _FILE_KEYS), own))
-    pid = record.get("process")
-    if own:
-        name = _first(record, ("vllm_process_name", "processName")) or envelope.name
-        envelope = envelope._replace(name=name, pid=pid if isinstance(pid, int) else envelope.pid)
-    tag = _first(record, ("logtag",))
-    split = key == "log" and isinstance(record.get("stream"), str)
-    piece = tag == "P" or (tag is None and not text.endswith("\n") and len(text.encode()) >= DOCKER_PIECE)
-    text = text.removesuffix("\n").removesuffix("\r")
-    return Segment(
-        plain(text) if own else text,
-        envelope.inside(_host_of(record))._replace(
-            time=time or envelope.time,
-            stream=str(record["stream"]) if split else None,
-            partial=split and piece,
-        ),
-    )
-
-
-def _text_of(record: Mapping[str, object]) -> tuple[str, str | None]:
-    """Find the line that a record carries: (its key, the line)."""
-    for key in _TEXT_KEYS:
-        value = record.get(key)
-        if isinstance(value, str):
-            return key, value
-        if isinstance(value, dict):
-            return _text_of(value)
-        if isinstance(value, list) and all(isinstance(v, int) and 0 <= v < 256 for v in value):
-            return key, bytes(value).decode(errors="replace")  # journald, for text with control bytes
-    for key in _INNER_KEYS:
-        inner = record.get(key)
-        if isinstance(inner, dict):
-            return _text_of(inner)
-    return "", None
-
-
-def _host_of(record: Mapping[str, object]) -> str | None:
-    host = _first(record, _HOST_KEYS)
-    for key in _PLACE_KEYS:
-        place = record.get(key)
-        if not host and isinstance(place, dict):
-            host = _host_of(place)
-    return host
-
-
-def _first(record: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
-    return next((value for key in keys if isinstance(value := record.get(key), str)), None)
-
-
 def level_name(word: str | None) -> str | None:
     """Give a level under the name that Python's logging has for it."""
     upper = (word or "").upper()
     return {"": None, "WARN": "WARNING", "FATAL": "CRITICAL", "ERR": "ERROR"}.get(upper, upper)
-
-
-def _label_layer(body: str, envelope: Envelope) -> Segment | None:
-    match = pattern("labels").match(body)
-    if not match:
-        return None
-    host = _host_of(dict(pattern("label").findall(match.group())))
-    return Segment(body[match.end() :], envelope.inside(host))
-
-
-def _field_layer(body: str, envelope: Envelope) -> Segment | None:
-    match = pattern("field").search(body) if body[0] == "{" else pattern("field").match(body)
-    return Segment(_unquoted(match.group(1)).removesuffix("\n"), envelope) if match else None
-
-
-def _logfmt_layer(body: str, envelope: Envelope) -> Segment | None:
-    record: dict[str, object] = {}
-    at = 0
-    while at < len(body):
-        match = pattern("pair").match(body, at)
-        if not match:
-            return None
-        key, quoted, bare = match.groups()
-        record[key] = bare if quoted is None else _unquoted(quoted)
-        at = match.end()
-    return _of_record(record, envelope)
-
-
-def _unquoted(text: str) -> str:
-    import json
-
-    if "\\" not in text:
-        return text
-    try:
-        return str(json.loads(f'"{text}"', strict=False))
-    except ValueError:
-        return text.replace('\\"', '"').replace("\\\\", "\\")

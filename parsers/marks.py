@@ -14,8 +14,8 @@ from parsers.rules import RULES
 
 FRAGMENTS = (
     "GiB", "lloc", 'py",', "tiali", "CPU ", "CUDA", "kv c", "Usin", "orld", "axim", "x_nu", "uto-", "oadi", "neCo", "idin",
-    "kes ", "Work", "Appl", "vLLM", "Sett", "gs: ", "ptur", "most", "p sp", "oad ", "█  v", "█  m", "Hybr", "mamb", " GB ",
-    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ", "nd task",
+    "kes ", "Work", "Appl", "vLLM", "Sett", "gs: ", "ptur", "most", "p sp", "oad ", "  ver", "  mod", "Hybr", "mamb", " GB ",
+    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ", "nd task", 'E":[',
 )  # fmt: skip
 """Every rule's sample holds one of these (a test says which does not: add a fragment of its words).
 
@@ -37,6 +37,9 @@ FOREIGN = (
 )
 """Words that only other engines' logs hold, to name the engine when refusing."""
 
+BYTES = '"MESSAGE":['
+"""journalctl -o json prints a line with colour or other control characters as a list of its bytes."""
+
 FADING = (" throughput: ",)
 """Words that a busy log repeats without end and that say all they have to say on the first few lines."""
 
@@ -51,7 +54,7 @@ def fragments() -> tuple[bytes, ...]:
 def words() -> tuple[bytes, ...]:
     """Give what a line must hold beside a fragment to be read."""
     said = (word for rule in RULES for word in literals(rule))
-    return tuple(w.encode() for w in dict.fromkeys((*said, *MEMORY, *ERRORS)))
+    return tuple(w.encode() for w in dict.fromkeys((*said, *MEMORY, *ERRORS, BYTES)))
 
 
 @functools.cache

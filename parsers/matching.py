@@ -144,13 +144,16 @@ def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
 
 
 def _may_go_on(match: _Match, text: str, following: str) -> bool:
-    """Whether a complete sentence may still lack its tail: a broken last number, or a list that runs on."""
+    """Whether a complete sentence may still lack its tail: a list that runs on, or the last digits of a number.
+
+    Those stand alone on their line: what begins with digits and goes on is something else's.
+    """
     if _swallows_rest(match.rule):
         return _is_open(text) and _best(following) is None
-    if match.could_grow:
-        return True
-    ends_in_number = match.end >= len(text.rstrip(".,")) and text.rstrip(".,")[-1:].isdigit()
-    return ends_in_number and following.lstrip(".,")[:1].isdigit()
+    told = text.rstrip(".,")
+    if match.end >= len(told) and told[-1:].isdigit() and following.lstrip(".,")[:1].isdigit():
+        return following.strip(".,) \t").replace(".", "").replace(",", "").isdigit()
+    return match.could_grow
 
 
 def _is_open(text: str) -> bool:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from parsers.envelope import Envelope, Segment, level_name, peel, stretches
+from parsers.paste import is_marked
 from parsers.record import NOBODY, Record, Speaker
 from parsers.tuples import NamedTuple
 from parsers.width import unbroken
@@ -264,13 +265,13 @@ def _goes_on(broken: str, text: str) -> bool:
         return bool(_broken().match(broken + text, partial=True))
     if broken.endswith("]"):
         return text.startswith(" ")
-    begins_anew = pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text)
+    begins_anew = _begins_anew(text) or pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text)
     return bool(text[:1].strip()) and not begins_anew
 
 
 def _is_doubtful(m: str) -> bool:
     """Whether a message behind a plain prefix shows signs of colour, of a progress bar, or of another record."""
-    if "\x1b" in m or "0m" in m or "\r" in m or ".py:" in m or " pid=" in m:
+    if is_marked(m) or "0m" in m or "\r" in m or ".py:" in m or " pid=" in m:
         return True
     return "across cluster]" in m or "%|" in m or "% Completed" in m or "\ufffd[" in m
 
@@ -341,7 +342,7 @@ def _of_logger(number: int, text: str, envelope: Envelope) -> Record:
     """Read a text without the engine's prefix: a structured record's, another logger's, or nobody's."""
     speaker = _speaker(envelope)
     logged = envelope.logged
-    if logged:
+    if logged and logged.own:
         return Record(number, text, True, logged.level, _engine_time(logged.time), logged.file, speaker)
     if text[:1] in "DIWEC[" or ".py:" in text[:160]:
         loose = pattern("loose").match(text)
@@ -349,6 +350,8 @@ def _of_logger(number: int, text: str, envelope: Envelope) -> Record:
             said = loose.groupdict()
             file = said["file"] or said["place"] or said["bare"]
             return Record(number, text[loose.end() :], True, said["level"], said["time"], file, speaker)
+    if logged:
+        return Record(number, text, True, logged.level, _engine_time(logged.time), logged.file, speaker)
     if envelope.time:
         stamped = pattern("stamped").match(text)
         if stamped:

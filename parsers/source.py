@@ -40,6 +40,7 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 LONGEST_MARK = 4
+NO_BREAK = "\xa0".encode()
 MAX_ODD_SHARE = 0.3
 """Share of control and undecodable characters above which bytes are no log.
 
@@ -99,7 +100,8 @@ class Source:
         sample = next(sampled, b"")
         if looks_binary(sample):
             raise BinaryInput(f"{self.name}: this is no text; pass the log itself, as text, .gz or .zst")
-        yield from _chain(sample, sampled)
+        whole = _chain(sample, sampled)
+        yield from _with_blanks(whole) if NO_BREAK in sample else whole
 
     def _raw(self) -> Iterator[bytes]:
         given = self._given
@@ -248,6 +250,16 @@ def _chain(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     if head:
         yield head
     yield from rest
+
+
+def _with_blanks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Put blanks for the no-break spaces that pages and chats paste: what lines are searched for has plain ones."""
+    held = b""
+    for piece in pieces:
+        text = held + piece
+        held = NO_BREAK[:1] if text.endswith(NO_BREAK[:1]) else b""
+        yield text[: len(text) - len(held)].replace(NO_BREAK, b" ")
+    yield held
 
 
 def _decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -30,15 +30,26 @@ class _Draft:
         self.pids: set[tuple[str | None, int]] = set()
         self.groups: set[str] = set()
         self.engines: dict[int, int] = {}
+        self.release = ""
 
     def begins_anew(self, statement: Statement) -> bool:
         """Whether a statement cannot belong here: one launch says it once, or has one such process."""
-        return self._other_engine(statement) or self._reloads(statement) or self._repeats(statement)
+        return (
+            self._other_release(statement)
+            or self._other_engine(statement)
+            or self._reloads(statement)
+            or self._repeats(statement)
+        )
 
     def is_beside(self, statement: Statement) -> bool:
         """Whether a launch that begins with `statement` runs beside this one: another actor or container made it."""
         group = _group(statement.record.speaker)
         return group is not None and bool(self.groups) and group not in self.groups
+
+    def _other_release(self, statement: Statement) -> bool:
+        """Whether another release speaks: servers of two releases may go by two names, and say it in other words."""
+        told = _release(statement)
+        return not (told.startswith(self.release) or self.release.startswith(told))  # one of them may be cut off
 
     def _other_engine(self, statement: Statement) -> bool:
         speaker = statement.record.speaker
@@ -66,6 +77,7 @@ class _Draft:
         speaker = statement.record.speaker
         who = identity(speaker.name)
         self.statements.append(statement)
+        self.release = self.release or _release(statement)
         if speaker.pid is not None:
             self.pids.add((speaker.host, speaker.pid))
             if who.role == "engine":
@@ -78,11 +90,17 @@ class _Draft:
             self.once.setdefault(key, statement)
 
 
+def _release(statement: Statement) -> str:
+    stated = statement.kind in ONCE_PER_SERVER or statement.kind in ONCE_PER_ENGINE
+    return (statement.text("version") or "") if stated else ""
+
+
 def _group(speaker: Speaker) -> str | None:
     """Give what a process shares with the others of its launch: a container, or the actor that started them."""
-    if speaker.host or not speaker.name:
+    if not speaker.name or identity(speaker.name).role:
         return speaker.host
-    return None if identity(speaker.name).role else f"{speaker.name} pid={speaker.pid}"
+    actor = f"{speaker.name} pid={speaker.pid}"
+    return f"{speaker.host}/{actor}" if speaker.host else actor
 
 
 def _once_key(statement: Statement) -> tuple[str, str | None, str | int | None] | None:

@@ -147,7 +147,7 @@ def _free(parts: tuple[Segment, ...], i: int, text: str, at: int) -> Reading | N
     form = parts[i].form
     limit = len(text) if form != "word" else next((k for k in range(at, len(text)) if text[k].isspace()), len(text))
     if form == "rest" or i + 1 == len(parts):
-        return _then(parts, i, text, at, limit)
+        return _then(parts, i, text, at, max(at, len(text[:limit].rstrip())))
     words = parts[i + 1].literal
     place = text.find(words, at + (form == "word"))
     for _ in range(MAX_TRIES):

@@ -112,7 +112,7 @@ RULES = (
     ),
     Rule(  # entrypoints/llm.py: the offline engine's constructor, so a start that a traceback shows unfinished
         "constructing",
-        'File "{path:text}llm.py", line {number:count}, in __init__',
+        'File "{path:word}llm.py", line {number:count}, in __init__',
         ("0.2.7", "0.33.0"),
         'File "/opt/venv/vllm/entrypoints/llm.py", line 376, in __init__',
         ('llm.py", line ',),

@@ -98,7 +98,7 @@ RULES = (
     *(
         Rule(
             "frame",
-            f'File "{{path:text}}/vllm/{{module:text}}.py", line {{number:count}}, in {function}',
+            f'File "{{path:word}}/vllm/{{module:word}}.py", line {{number:count}}, in {function}',
             _ALL,
             f'File "/opt/venv/vllm/v1/worker/gpu_worker.py", line 42, in {function}',
             (f", in {function}",),

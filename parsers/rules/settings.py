@@ -11,14 +11,14 @@ RULES = (
         "▄▄ ▄█ █     █     █ ▀▄▀ █  version {version:rest}",
         ("0.14.1", "0.33.0"),
         "▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.22.0",
-        ("█  version ",),
+        ("  version ",),
     ),
     Rule(
         "banner_model",
         "█▄█▀ █     █     █     █  model   {model:rest}",
         ("0.14.1", "0.33.0"),
         "█▄█▀ █     █     █     █  model   org/model-7b",
-        ("█  model   ",),
+        ("  model   ",),
     ),
     Rule("api_version", "vLLM API server version {version:rest}", ("0.4.3", "0.24.0"), "vLLM API server version 0.8.5"),
     Rule(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.envelope import peel, plain, stretches
+from parsers.envelope import peel, stretches
+from parsers.paste import plain
 
 STAMP = "2024-04-21T15:12:15.440123456Z"
 LINE = "(EngineCore_0 pid=132) INFO 10-08 13:12:44 [core.py:9] GPU KV cache size: 6,654 tokens"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.source import BOMS, CHUNK, GZIP, ZSTD, BinaryInput, UnreadableInput, looks_binary, open_source
+from parsers.source import BOMS, CHUNK, GZIP, SAMPLE, ZSTD, BinaryInput, UnreadableInput, looks_binary, open_source
 
 zstandard = pytest.importorskip("zstandard")
 
@@ -55,9 +55,15 @@ def test_bad_bytes_are_kept():
 @given(st.lists(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"])), max_size=6), st.booleans())
 def test_lines_with_and_without_newlines_are_the_same_lines(lines, ended):
     given_lines = [line + "\n" * ended for line in lines]
-    assert (
-        read(given_lines) == read([line.encode() for line in given_lines]) == "".join(f"{x}\n" for x in lines).encode()
-    )
+    whole = "".join(f"{line}\n" for line in lines).replace("\xa0", " ").encode()
+    assert read(given_lines) == read([line.encode() for line in given_lines]) == whole
+
+
+@pytest.mark.parametrize("size", [1000, 1001])
+def test_no_break_spaces_are_blanks_wherever_a_chunk_ends(monkeypatch, size):
+    monkeypatch.setattr("parsers.source.CHUNK", size)
+    text = "KV\xa0cache\xe9" * SAMPLE
+    assert read(text.encode()) == text.replace("\xa0", " ").encode()
 
 
 def test_lines_with_lone_surrogates_do_not_fail():
