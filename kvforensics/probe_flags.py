@@ -76,8 +76,9 @@ def torch_options(flags: Flags) -> LaunchOptions:
     dtype = None if flags.dtype in (None, "auto") else _DTYPES.get(str(flags.dtype))
     if dtype is None and flags.dtype not in (None, "auto"):
         raise UsageFault(f"--dtype {flags.dtype}: write auto, {', '.join(_DTYPES)}")
-    if flags.world * (flags.decode_context_parallel_size or 1) > 1:
-        raise Unsupported("the torch engine runs one rank alone: use --engine vllm for parallel sizes above 1")
+    for name in ("pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"):
+        if (flags.given.get(name) or 1) != 1:
+            raise Unsupported(f"the torch engine runs one tensor-parallel rank alone: use --engine vllm for {name}")
     if flags.quantization is not None:
         raise Unsupported(f"the torch engine has no {flags.quantization} weights: use --engine vllm")
     if flags.kv_cache_dtype not in (None, "auto", dtype):
@@ -92,6 +93,7 @@ def torch_options(flags: Flags) -> LaunchOptions:
         dtype=dtype,
         enforce_eager=flags.enforce_eager is True,
         kv_cache_memory_bytes=flags.kv_cache_memory_bytes,
+        tensor_parallel_size=flags.tensor_parallel_size or 1,
     )
     return options if flags.block_size is None else options._replace(block_size=flags.block_size)
 

@@ -208,7 +208,7 @@ def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
     version = request.engine_version or ".".join(str(part) for part in NEWEST)
     options = torch_options(request.flags)
     try:
-        shape = decoder_shape(config)
+        shape = decoder_shape(config, options.tensor_parallel_size)
         card = parse_card(choice.device).card if choice.device.startswith("sim:") else None
         resolve(options, version, shape, "", card.total if card else 0)
     except (UnsupportedModelError, UnsupportedVersionError) as refusal:

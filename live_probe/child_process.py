@@ -143,8 +143,12 @@ ENGINE_DIED = "EngineDied"
 
 
 def _with_ending(record: ProbeRecord, ending: str) -> ProbeRecord:
-    if record.failure is not None or not ending:
+    failure = record.failure
+    if not ending:
         return record
+    if failure is not None:
+        told = failure._replace(message=f"{failure.message}: {ending}") if failure.kind == KILLED else failure
+        return record._replace(failure=told)
     last = record.snapshots[-1] if record.snapshots else None
     step, free, total = (last.step, last.free, last.total) if last is not None else ("start", 0, 0)
     return record._replace(failure=Failure(step, ENGINE_DIED, ending, free, total))

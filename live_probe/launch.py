@@ -30,6 +30,7 @@ class LaunchOptions(NamedTuple):
     kv_cache_memory_bytes: int | None = None
     cudagraph_capture_sizes: tuple[int, ...] | None = None
     estimate_cudagraphs: bool | None = None
+    tensor_parallel_size: int = 1
 
 
 class LaunchSettings(NamedTuple):

@@ -44,7 +44,7 @@ def probe(
         LaunchError: a setting is out of its range.
 
     """
-    shape = decoder_shape(config)
+    shape = decoder_shape(config, options.tensor_parallel_size)
     launch = resolve(options, version, shape, device.name, device.memory().total)
     processes = device.processes()
     _check_sharing(device, processes, sharing)
@@ -52,7 +52,7 @@ def probe(
     return ProbeRecord(
         rank=ONLY_RANK,
         run=run,
-        environment=environment(device, version),
+        environment=environment(device, version, shape.ranks),
         measurements=result.measurements,
         missing=result.missing,
         snapshots=result.snapshots,
@@ -61,9 +61,11 @@ def probe(
     )
 
 
-def environment(device: Device, version: str) -> Environment:
+def environment(device: Device, version: str, ranks: int = 1) -> Environment:
     """Say where and how the torch engine ran."""
     notes = ["random weights in a decoder of vLLM's allocation shape, without vLLM"]
+    if ranks > 1:
+        notes.append(f"one rank of {ranks}, alone: its share of the model, without the collectives' own memory")
     if device.simulated:
         notes.append("simulated: no figure was measured on a card")
     if release_of(version) > NEWEST:

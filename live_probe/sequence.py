@@ -156,7 +156,10 @@ class StartUp:
             before = self._device.stats().allocated
             with self._limited("load_model"):
                 compiled = bool(self._launch.capture_sizes)
-                self._decoder = Decoder(self._shape, self._device.torch_device, self._launch.dtype, compiled=compiled)
+                self._decoder = Decoder(
+                    self._shape, self._device.torch_device, self._launch.dtype,
+                    compiled=compiled, scalars=self._era.attention_scalars,
+                )  # fmt: skip
             self._device.empty_cache()
             weights = self._device.stats().allocated - before
         self._note("model_memory", weights, "allocated after - before", "load_model")

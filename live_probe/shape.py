@@ -1,4 +1,4 @@
-"""The geometry of a dense decoder from its config.json, or why the probe's own decoder cannot stand for it."""
+"""One rank's share of a dense decoder from its config.json, or why the probe's own decoder cannot stand for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,33 @@ JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[st
 JsonObject = Mapping[str, JsonValue]
 DtypeName = Literal["bfloat16", "float16", "float32"]
 
-_FAMILIES = {"llama": False, "mistral": False, "qwen2": True, "qwen3": False}
-"""The architectures written out in decoder.py, and whether their attention has biases that no config field tells."""
+Bias = Literal["always", "never", "stated"]
+
+
+class Family(NamedTuple):
+    """What a model class has that its config does not tell.
+
+    A bias that is `stated` stands where attention_bias or mlp_bias says so. `head_norms`: queries and keys are normed.
+    `tied`: what a missing tie_word_embeddings means.
+    """
+
+    qkv_bias: Bias = "stated"
+    output_bias: Bias = "stated"
+    mlp_bias: Bias = "stated"
+    head_norms: bool = False
+    tied: bool = False
+
+
+_FAMILIES = {
+    "llama": Family(),
+    "mistral": Family(),
+    "granite": Family(),
+    "phi3": Family(),
+    "qwen2": Family("always", "never", "never"),
+    "qwen3": Family("stated", "never", "never", head_norms=True),
+    "gemma": Family("never", "never", "never", tied=True),
+}
+"""The model classes written out in decoder.py (vLLM 0.8-0.33, vllm/model_executor/models, the file of each)."""
 _ROPES = ("default", "llama3", "linear", "dynamic", "yarn")
 _VOCABULARY_STEP = 64
 
@@ -20,10 +45,11 @@ class UnsupportedModelError(ValueError):
 
 
 class DecoderShape(NamedTuple):
-    """Widths and counts of a dense decoder with grouped-query attention and a gated MLP.
+    """Widths and counts of one of `ranks` tensor-parallel ranks: a dense decoder with a gated MLP.
 
-    `padded_vocab` is vocab_size padded to 64 rows, as vLLM pads embeddings (VocabParallelEmbedding). `rope_rows` is
-    the length of the cos/sin cache.
+    Heads, `intermediate` and `vocab_rows` are this rank's; keys of fewer heads than ranks are held by several.
+    `vocab_rows` come from vocab_size padded to 64, as vLLM pads embeddings (VocabParallelEmbedding). `rope_rows` and
+    `rope_width` are the size of the cos/sin cache.
     """
 
     architectures: tuple[str, ...]
@@ -34,13 +60,17 @@ class DecoderShape(NamedTuple):
     kv_heads: int
     head_dim: int
     vocab: int
-    padded_vocab: int
+    vocab_rows: int
     max_positions: int
     rope_rows: int
+    rope_width: int
     tied: bool
-    attention_bias: bool
-    qk_norm: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    head_norms: bool
     dtype: DtypeName
+    ranks: int = 1
 
     @property
     def query_size(self) -> int:
@@ -53,37 +83,65 @@ class DecoderShape(NamedTuple):
         return self.kv_heads * self.head_dim
 
 
-def decoder_shape(config: JsonObject) -> DecoderShape:
-    """Read a config.json.
+def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
+    """Read a config.json and give the share of one of `ranks` tensor-parallel ranks.
+
+    vLLM 0.8-0.33, vllm/model_executor/layers/linear.py: QKVParallelLinear, MergedColumnParallelLinear.
 
     Raises:
-        UnsupportedModelError: the model is no dense decoder of a family written out here, or a field is missing.
+        UnsupportedModelError: the model is no dense decoder of a family written out here, a field is missing, or the
+            ranks cannot share it evenly.
 
     """
-    family = config.get("model_type")
-    if family not in _FAMILIES or not isinstance(family, str):
-        raise _unsupported(f"model_type {family!r} is not among {', '.join(_FAMILIES)}")
+    name = config.get("model_type")
+    family = _FAMILIES.get(name) if isinstance(name, str) else None
+    if family is None:
+        raise _unsupported(f"model_type {name!r} is not among {', '.join(_FAMILIES)}")
     _refuse_specials(config)
     hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
+    head_dim = _count(config, "head_dim", hidden // heads)
     positions = _count(config, "max_position_embeddings")
-    vocab = _count(config, "vocab_size")
+    vocab, tied = _count(config, "vocab_size"), config.get("tie_word_embeddings")
     return DecoderShape(
         architectures=_names(config.get("architectures")),
         layers=_count(config, "num_hidden_layers"),
         hidden=hidden,
-        intermediate=_count(config, "intermediate_size"),
-        heads=heads,
-        kv_heads=_count(config, "num_key_value_heads", heads),
-        head_dim=_count(config, "head_dim", hidden // heads),
+        intermediate=_share(_count(config, "intermediate_size"), ranks, "intermediate_size"),
+        heads=_share(heads, ranks, "num_attention_heads"),
+        kv_heads=_key_heads(_count(config, "num_key_value_heads", heads), ranks),
+        head_dim=head_dim,
         vocab=vocab,
-        padded_vocab=-(-vocab // _VOCABULARY_STEP) * _VOCABULARY_STEP,
+        vocab_rows=_share(-(-vocab // _VOCABULARY_STEP) * _VOCABULARY_STEP, ranks, "the padded vocab_size"),
         max_positions=positions,
         rope_rows=_rope_rows(config, positions),
-        tied=config.get("tie_word_embeddings") is True,
-        attention_bias=_FAMILIES[family] or config.get("attention_bias") is True,
-        qk_norm=family == "qwen3",
+        rope_width=_rope_width(config, head_dim),
+        tied=family.tied if tied is None else tied is True,
+        qkv_bias=_has_bias(family.qkv_bias, config, "attention_bias"),
+        output_bias=_has_bias(family.output_bias, config, "attention_bias"),
+        mlp_bias=_has_bias(family.mlp_bias, config, "mlp_bias"),
+        head_norms=family.head_norms,
         dtype=_dtype(config),
+        ranks=ranks,
     )
+
+
+def _has_bias(rule: Bias, config: JsonObject, field: str) -> bool:
+    return rule == "always" or (rule == "stated" and config.get(field) is True)
+
+
+def _share(whole: int, ranks: int, what: str) -> int:
+    if whole % ranks:
+        raise _unsupported(f"{what} {whole} is not divisible by {ranks} ranks")
+    return whole // ranks
+
+
+def _key_heads(heads: int, ranks: int) -> int:
+    """Give a rank's key heads: where there are fewer than ranks, each is held by several (QKVParallelLinear)."""
+    if heads >= ranks:
+        return _share(heads, ranks, "num_key_value_heads")
+    if ranks % heads:
+        raise _unsupported(f"{ranks} ranks is not divisible by num_key_value_heads {heads}")
+    return 1
 
 
 def _refuse_specials(config: JsonObject) -> None:
@@ -96,8 +154,10 @@ def _refuse_specials(config: JsonObject) -> None:
     ):
         if config.get(field):
             raise _unsupported(f"{field}: {what} are not written out")
-    slides = config.get("sliding_window") and config.get("use_sliding_window", config["model_type"] == "mistral")
-    if slides:
+    unasked = config["model_type"] not in ("qwen2", "qwen3")
+    types = config.get("layer_types")
+    mixed = isinstance(types, Sequence) and any(kind != "full_attention" for kind in types)
+    if mixed or (config.get("sliding_window") and config.get("use_sliding_window", unasked)):
         raise _unsupported("sliding_window: windowed attention plans its cache another way")
 
 
@@ -116,6 +176,19 @@ def _rope_rows(config: JsonObject, positions: int) -> int:
         original = scaling.get("original_max_position_embeddings", positions)
         return int((original if isinstance(original, int) else positions) * factor)
     return int(positions * factor) if kind in ("linear", "dynamic") else positions
+
+
+def _rope_width(config: JsonObject, head_dim: int) -> int:
+    """Give the rotated part of a head (vllm/model_executor/layers/rotary_embedding: get_rope, partial_rotary_factor)."""
+    scaling = config.get("rope_parameters") or {}
+    factor = config.get("partial_rotary_factor")
+    if factor is None and isinstance(scaling, Mapping):
+        factor = scaling.get("partial_rotary_factor")
+    if factor is None:
+        return head_dim
+    if not isinstance(factor, int | float) or not 0 < factor <= 1:
+        raise _unsupported(f"partial_rotary_factor is {factor!r}, not a share of a head")
+    return int(head_dim * factor)
 
 
 def _dtype(config: JsonObject) -> DtypeName:

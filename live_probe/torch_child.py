@@ -59,7 +59,7 @@ def go_through(start: TorchStart, path: Path) -> None:
     )
     try:
         device = _device(start.device)
-        journal.write(environment(device, start.version))
+        journal.write(environment(device, start.version, start.options.tensor_parallel_size))
         journal.write(ProcessList(device.processes()))
         sharing = Sharing(start.share, start.limit)
         watchers = Watchers(journal.write, journal.write)

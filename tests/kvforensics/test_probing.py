@@ -98,6 +98,16 @@ def test_a_card_too_small_leaves_the_ledger_so_far(ask, tmp_path, device, share,
     assert any(step in reason for reason in reasons)
 
 
+def test_one_rank_stands_for_its_group(ask):
+    """Of tensor-parallel ranks the first is there, with its share, and is said to be alone."""
+    report = ask(flags=FLAGS._replace(tensor_parallel_size=2))
+    (rank,) = report.startups[0].engines[0].ranks
+    assert (rank.pp, rank.tp) == (0, 0)
+    assert report.startups[0].settings.get("tensor_parallel_size") == 2
+    assert "one rank of 2" in str(probe_document(report, Look()).facts)
+    assert rank.account.interval("model_memory").low < quantities(ask())[0].interval("model_memory").low
+
+
 def test_runs_are_kept_apart(ask):
     """Each its own start-up, snapshots and times."""
     report = ask(repeat=3)
@@ -133,7 +143,8 @@ def test_without_a_card_one_is_simulated_and_said_to_be(ask):
         ({"engine": "sglang"}, UsageFault, "vllm or torch"),
         ({"engine": "vllm", "device": "sim:24GiB"}, UsageFault, "only the torch engine"),
         ({"engine_version": "0.6.0"}, Unsupported, "0.8.0"),
-        ({"flags": Flags(tensor_parallel_size=2)}, Unsupported, "--engine vllm"),
+        ({"flags": Flags(pipeline_parallel_size=2)}, Unsupported, "--engine vllm"),
+        ({"flags": Flags(tensor_parallel_size=8)}, Unsupported, "8 ranks"),
         ({"flags": Flags(kv_cache_dtype="fp8")}, Unsupported, "fp8"),
         ({"flags": Flags(dtype="int3")}, UsageFault, "--dtype"),
     ],

@@ -36,11 +36,43 @@ def test_a_forward_needs_three_or_four_hidden_states_and_three_mlp_widths(make_d
     assert peak == TOKENS * 2 * (hiddens * 512 + 3 * 2048)
 
 
+@pytest.mark.parametrize("intermediate", [512, 2048])
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_rank_needs_its_share_of_the_mlp_or_the_sum_over_all(make_device, config, compiled, ranks, intermediate):
+    """The activation as for one rank, then the last projection; eager, its sum goes beside all that the frames hold."""
+    h, q, i = 512, 512 // ranks, intermediate // ranks
+    shape = decoder_shape(
+        {**config, "hidden_size": h, "intermediate_size": intermediate, "num_key_value_heads": 4}, ranks
+    )
+    widths = (q + 3 * h + 3 * i, q + 4 * h + i) if compiled else (3 * h + 3 * i, 5 * h + i)
+    assert forward_peak(make_device(4096), shape, compiled=compiled) == TOKENS * 2 * max(widths)
+
+
+def test_scores_of_all_ranks_are_gathered(make_device, config):
+    """Rank by rank, then row by row; only a rank's rows of the output layer are there."""
+    shape = decoder_shape(config, 2)
+    device = make_device(backing="cpu")
+    with device.running(), torch.no_grad():
+        decoder = Decoder(shape, device.torch_device, "float32", compiled=True)
+        hidden = torch.ones(3, 128)
+        local = torch.nn.functional.linear(hidden, decoder.head)
+        scores = decoder.logits(hidden)
+    assert local.shape == (3, 512)
+    assert scores.shape == (3, 1000)
+    assert torch.equal(scores[:, :512], local)
+    assert torch.equal(scores[:, 512:], local[:, :488])
+
+
+FAMILIES = ("llama", "mistral", "granite", "phi3", "qwen2", "qwen3", "gemma")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_real_forward_gives_finite_scores(config, compiled, family):
     """One row of scores for each token, over the unpadded vocabulary."""
-    shape = decoder_shape({**config, "model_type": family, "tie_word_embeddings": family == "qwen3"})
+    tied = {"tie_word_embeddings": True} if family == "qwen3" else {}
+    shape = decoder_shape({**config, "model_type": family, "mlp_bias": True, **tied})
     with torch.no_grad():
         decoder = Decoder(shape, torch.device("cpu"), "float32", compiled=compiled)
         hidden = decoder.forward(torch.arange(10, dtype=torch.int32))
@@ -48,15 +80,31 @@ def test_a_real_forward_gives_finite_scores(config, compiled, family):
     assert hidden.shape == (10, 128)
     assert logits.shape == (10, 1000)
     assert torch.isfinite(logits).all()
-    assert (decoder.head is decoder.embedding) == (family == "qwen3")
+    assert (decoder.head is decoder.embedding) == (family in ("qwen3", "gemma"))
 
 
 def test_every_weight_is_counted_once(config):
     """Biases and head norms with them; a tied head is the embedding."""
-    plain, full = config, {**config, "model_type": "qwen3", "attention_bias": True, "tie_word_embeddings": True}
-    made = [Decoder(decoder_shape(one), torch.device("meta"), "bfloat16", compiled=True) for one in (plain, full)]
-    counts = [len(decoder.weights()) for decoder in made]
-    assert counts == [2 * 6 + 4, 2 * 9 + 3]
+    changes = ({}, {"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen3", "tie_word_embeddings": True})
+    made = [
+        Decoder(decoder_shape({**config, **change}), torch.device("meta"), "bfloat16", compiled=True)
+        for change in changes
+    ]
+    assert [len(decoder.weights()) for decoder in made] == [2 * 6 + 4, 2 * 10 + 4, 2 * 8 + 3]
+
+
+def test_the_rope_cache_is_made_in_float32_and_what_that_took_serves_later_weights(make_device, config):
+    """Angles, their cosines and sines, both together: 2.5 times the float32 cache at once, and the served one."""
+    rows = 1 << 20
+    shape = decoder_shape({**config, "max_position_embeddings": rows, "num_hidden_layers": 1})
+    device = make_device(4096)
+    with device.running(), torch.no_grad():
+        decoder = Decoder(shape, device.torch_device, "bfloat16", compiled=True)
+        kept = device.stats()
+    full = rows * shape.rope_width * 4
+    assert decoder.rope.nbytes == full // 2
+    assert kept.allocated_peak - kept.allocated == pytest.approx(2 * full, abs=2 * MIB)
+    assert kept.reserved >= 2.5 * full
 
 
 def launch_of(config, version, rows=64, **options):

@@ -30,6 +30,18 @@ def test_a_record_says_what_was_simulated(config, make_device, options):
     assert {row["when"] for row in (s.row() for s in record.snapshots)} == {"before", "after"}
 
 
+def test_one_rank_of_several_is_said_to_be_alone(config, make_device, options):
+    """Half of what is split, and a block of half the size."""
+    whole, half = (
+        probe(config, make_device(), "0.20.0", options._replace(tensor_parallel_size=ranks)) for ranks in (1, 2)
+    )
+    assert any("one rank of 2" in note for note in half.environment.notes)
+    assert not any("one rank" in note for note in whole.environment.notes)
+    assert half.value("bytes_per_block") * 2 == whole.value("bytes_per_block")
+    shared = 512 * 32 * 2 + 5 * 512 + 2 * 4 * 512  # rope cache, norms, scalars of attention
+    assert (half.value("model_memory") - shared) * 2 == whole.value("model_memory") - shared
+
+
 def test_a_release_newer_than_the_sources_read_is_noted(config, make_device, options):
     """The sequence of the last known one is used, and said so."""
     notes = probe(config, make_device(), "0.40.0", options).environment.notes

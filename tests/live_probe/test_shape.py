@@ -11,17 +11,68 @@ def test_a_llama_config_is_read(config):
     assert (shape.layers, shape.hidden, shape.intermediate) == (2, 128, 384)
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 32)
     assert (shape.query_size, shape.kv_size) == (128, 64)
-    assert (shape.vocab, shape.padded_vocab) == (1000, 1024)
-    assert (shape.max_positions, shape.rope_rows) == (512, 512)
-    assert (shape.tied, shape.attention_bias, shape.qk_norm) == (False, False, False)
+    assert (shape.vocab, shape.vocab_rows) == (1000, 1024)
+    assert (shape.max_positions, shape.rope_rows, shape.rope_width) == (512, 512, 32)
+    assert not any((shape.tied, shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.head_norms))
 
 
-def test_families_differ_in_biases_and_head_norms(config):
-    """Qwen2 has biases that no field tells, Qwen3 norms its heads."""
-    assert decoder_shape({**config, "model_type": "qwen2"}).attention_bias
-    assert decoder_shape({**config, "model_type": "qwen3", "head_dim": 64}).qk_norm
-    assert decoder_shape({**config, "model_type": "qwen3", "head_dim": 64}).query_size == 256
-    assert decoder_shape({**config, "attention_bias": True}).attention_bias
+@pytest.mark.parametrize(
+    ("family", "biases", "head_norms", "tied"),
+    [
+        ("llama", (False, False, False), False, False),
+        ("mistral", (False, False, False), False, False),
+        ("granite", (False, False, False), False, False),
+        ("phi3", (False, False, False), False, False),
+        ("qwen2", (True, False, False), False, False),
+        ("qwen3", (False, False, False), True, False),
+        ("gemma", (False, False, False), False, True),
+    ],
+)
+def test_families_differ_in_what_no_field_tells(config, family, biases, head_norms, tied):
+    """vllm/model_executor/models, the file of each."""
+    shape = decoder_shape({**config, "model_type": family})
+    assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == biases
+    assert (shape.head_norms, shape.tied) == (head_norms, tied)
+
+
+@pytest.mark.parametrize(
+    ("family", "biases"),
+    [("llama", (True, True, True)), ("qwen2", (True, False, False)), ("qwen3", (True, False, False)),
+     ("gemma", (False, False, False))],
+)  # fmt: skip
+def test_stated_biases_stand_where_the_class_asks_for_them(config, family, biases):
+    """attention_bias and mlp_bias."""
+    shape = decoder_shape({**config, "model_type": family, "attention_bias": True, "mlp_bias": True})
+    assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == biases
+
+
+def test_a_head_may_be_wider_than_its_share_and_rotate_in_part(config):
+    """head_dim; partial_rotary_factor, wherever it stands."""
+    assert decoder_shape({**config, "head_dim": 64}).query_size == 256
+    assert decoder_shape({**config, "partial_rotary_factor": 0.75}).rope_width == 24
+    assert decoder_shape({**config, "rope_parameters": {"partial_rotary_factor": 0.5}}).rope_width == 16
+
+
+@pytest.mark.parametrize(
+    ("ranks", "heads", "kv_heads", "intermediate", "vocab_rows"),
+    [(1, 4, 2, 384, 1024), (2, 2, 1, 192, 512), (4, 1, 1, 96, 256)],
+)
+def test_a_rank_has_its_share(config, ranks, heads, kv_heads, intermediate, vocab_rows):
+    """QKVParallelLinear: fewer key heads than ranks are held by several."""
+    shape = decoder_shape(config, ranks)
+    assert (shape.heads, shape.kv_heads, shape.intermediate, shape.vocab_rows) == (
+        heads,
+        kv_heads,
+        intermediate,
+        vocab_rows,
+    )
+    assert (shape.hidden, shape.vocab, shape.ranks) == (128, 1000, ranks)
+
+
+@pytest.mark.parametrize(("ranks", "what"), [(8, "heads"), (3, "intermediate_size|num_attention_heads")])
+def test_ranks_that_cannot_share_are_refused(config, ranks, what):
+    with pytest.raises(UnsupportedModelError, match=what):
+        decoder_shape(config, ranks)
 
 
 def test_fields_left_out_have_the_families_defaults(config):
@@ -68,6 +119,9 @@ def test_dtype_auto_serves_16_bits(config, written, served):
         ({"kv_lora_rank": 512}, "latent"),
         ({"vision_config": {"depth": 2}}, "vision"),
         ({"model_type": "mistral", "sliding_window": 4096}, "windowed"),
+        ({"model_type": "phi3", "sliding_window": 2047}, "windowed"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "windowed"),
+        ({"partial_rotary_factor": 2}, "partial_rotary_factor"),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, "windowed"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
         ({"rope_scaling": [1]}, "no object"),

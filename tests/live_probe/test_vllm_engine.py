@@ -78,6 +78,7 @@ def test_a_killed_engine_leaves_what_its_ranks_had(engine):
     first, second = probe_engine({"ending": "killed"}, engine)
     assert (first.failure.kind, first.value("model_memory")) == ("EngineDied", 7)
     assert (second.failure.kind, second.failure.step) == ("killed", "load_model")
+    assert second.failure.message.endswith("killed by signal 9")
 
 
 def test_an_engine_that_fails_later_is_no_success(engine):
