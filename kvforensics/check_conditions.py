@@ -32,6 +32,10 @@ MOVES: dict[str, frozenset[str]] = {
     "card": ALL - {"model_memory", "bytes_per_block", "block_size", "max_model_len", "gpu_memory_utilization"},
     "version": ALL - {"total_memory", "max_model_len", "gpu_memory_utilization"},
     "model": ALL - _CONSTANTS,
+    "adapters": ALL - _CONSTANTS - {"max_model_len"},
+    "draft": ALL - _CONSTANTS,
+    "pooling": ALL - _CONSTANTS - {"max_model_len"},
+    "offloading": ALL - _CONSTANTS - {"max_model_len"},
     "external weights": _REST
     | _BELOW
     | {"requested_memory", "initial_free_memory", "model_memory", "non_kv_cache_memory"},
@@ -75,6 +79,7 @@ def differences(startup: StartUpLedger, reading: Reading) -> tuple[Difference, .
     """Give every condition that is known on both sides and not the same."""
     found = {"card": _other_card(startup, reading), "version": _other_version(startup, reading)}
     found["model"] = _other_model(startup, reading)
+    found |= _not_repeated(startup)
     found["external weights"] = _held_outside(startup)
     found["gpu_memory_utilization"] = _other_share(startup, reading)
     for name in (*_DEFAULTS, *_OPEN):
@@ -187,6 +192,21 @@ def _other_share(startup: StartUpLedger, reading: Reading) -> str:
     if logged is None or probed is None or logged.meet(probed) is not None:
         return ""
     return f"gpu_memory_utilization is {ratio(logged)} in the log, {ratio(probed)} in the probe"
+
+
+def _not_repeated(startup: StartUpLedger) -> dict[str, str]:
+    """Give what a log's start had that no probe repeats: each holds tensors of its own, or lacks some."""
+    from reconstruct.predict.observed import adapts, pools
+
+    settings = startup.settings
+    drafts = settings.get("speculative_config") not in (None, "None") or settings.get("speculative_model") is not None
+    had = {
+        "adapters": ("serves LoRA adapters", adapts(startup)),
+        "draft": ("drafts tokens", drafts),
+        "pooling": ("pools, without output layer and sampling", pools(startup)),
+        "offloading": ("keeps weights in host memory", settings.get("cpu_offload_gb") not in (None, 0, 0.0)),
+    }
+    return {name: f"the log's engine {does}, the probe's does not" for name, (does, there) in had.items() if there}
 
 
 def _held_outside(startup: StartUpLedger) -> str:

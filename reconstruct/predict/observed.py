@@ -70,7 +70,7 @@ def scenario_of(
         num_gpu_blocks_override=settings.number("num_gpu_blocks_override"),
         disable_hybrid_kv_cache_manager=settings.get("disable_hybrid_kv_cache_manager") is True,
         use_v1=startup.eras[0].engine == "V1",
-        runner="pooling" if _pools(startup) else "auto",
+        runner="pooling" if pools(startup) else "auto",
     )
     hardware = _hardware(startup, card)
     utilization = startup.engines[0].capacity.interval("gpu_memory_utilization") if startup.engines else None
@@ -85,7 +85,7 @@ def scenario_of(
         expert_parallel=settings.get("enable_expert_parallel") is True,
         enforce_eager=settings.get("enforce_eager") is True,
         batched_tokens_given=settings.number("max_num_batched_tokens") is not None,
-        lora=settings.get("enable_lora") is True or bool(startup.log.of("adapters")),
+        lora=adapts(startup),
         charge_graphs=_charged(startup),
         runner=_runner(startup),
         cache_bytes=settings.number("kv_cache_memory_bytes"),
@@ -100,7 +100,12 @@ def tells_settings(startup: StartUpLedger) -> bool:
     return told and span.high - span.low <= CLOSE
 
 
-def _pools(startup: StartUpLedger) -> bool:
+def adapts(startup: StartUpLedger) -> bool:
+    """Whether LoRA adapters are served beside the model."""
+    return startup.settings.get("enable_lora") is True or bool(startup.log.of("adapters"))
+
+
+def pools(startup: StartUpLedger) -> bool:
     """Whether an embedding or reward model runs: the configuration line then holds a pooler's own."""
     texts = [s.text("config") or "" for s in startup.log.of("engine_config", "engine_config_v0", "engine_config_v1")]
     return any("pooler_config=PoolerConfig(" in text for text in texts)

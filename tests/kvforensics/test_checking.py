@@ -107,6 +107,26 @@ def test_a_condition_that_differs_moves_its_terms_and_no_others(change, conditio
     assert found.differences[0].text in str(check_document(found, "a.log", Look())) or term(found, moved).why
 
 
+@pytest.mark.parametrize(
+    ("printed", "instead", "condition"),
+    [
+        ("speculative_config=None", "speculative_config=SpeculativeConfig(method='eagle', num_spec_tokens=2)", "draft"),
+        ("pooler_config=None", "pooler_config=PoolerConfig(pooling_type='LAST')", "pooling"),
+        ("non-default args: {", "non-default args: {'enable_lora': True, ", "adapters"),
+        ("non-default args: {", "non-default args: {'cpu_offload_gb': 4.0, ", "offloading"),
+    ],
+)
+def test_what_no_probe_repeats_is_not_compared(printed, instead, condition):
+    """Another model's tensors, or fewer of this one's: weights and all that follows are shown with the reason."""
+    text = render(TRUTH)
+    assert printed in text
+    startup = explain(text.replace(printed, instead).encode()).startups[-1]
+    found = check(startup, reading_of(measured_by_vllm(TRUTH)))
+    assert [d.condition for d in found.differences] == [condition]
+    assert term(found, "model_memory").verdict == "not comparable"
+    assert term(found, "total_memory").verdict == INSIDE
+
+
 def test_another_card_leaves_the_model():
     """Weights and block sizes do not depend on it, nothing else is compared."""
     small = dataclasses.replace(RANK, total_memory=42298834944, initial_free_memory=41 * GIB)
