@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.report.sizes import gib, ratio
 from parsers.tuples import NamedTuple
+from reconstruct.predict.sizes import model_id
 from reconstruct.quantities import ENGINE, RANK
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ def unstated(startup: StartUpLedger, reading: Reading) -> tuple[str, ...]:
     found = [name for name in _OPEN if (_setting(startup, name) is None) is not (_setting(probed, name) is None)]
     if _total(startup) is None:
         found.insert(0, "card")
-    logged, model = startup.settings.text("model"), probed.settings.text("model")
-    if logged is None or model is None or not _same_name(logged, model):
+    if not _same_name(_model(startup), _model(probed)):
         found.insert(0, "model")
     return tuple(found)
 
@@ -164,10 +164,15 @@ def _other_version(startup: StartUpLedger, reading: Reading) -> str:
 
 
 def _other_model(startup: StartUpLedger, reading: Reading) -> str:
-    logged, probed = startup.settings.text("model"), reading.startups[0].settings.text("model")
+    logged, probed = _model(startup), _model(reading.startups[0])
     if not logged or not probed or logged == probed or not (_is_id(logged) and _is_id(probed)):
         return ""
     return f"another model: {logged} in the log, {probed} in the probe"
+
+
+def _model(startup: StartUpLedger) -> str:
+    """Give the model's name, by its id where it was loaded from the hub's cache; empty where none is told."""
+    return model_id(startup.settings.text("model") or "")
 
 
 def _is_id(model: str) -> bool:
@@ -177,6 +182,8 @@ def _is_id(model: str) -> bool:
 
 def _same_name(logged: str, probed: str) -> bool:
     """Whether two names surely speak of one model, or of two: a path says so by its last part alone."""
+    if not logged or not probed:
+        return False
     if _is_id(logged) and _is_id(probed):
         return True  # compared by _other_model
     leaves = [model.rstrip("/").rpartition("/")[2].casefold() for model in (logged, probed)]

@@ -177,16 +177,13 @@ def _check(log: str, probe: Path | None, which: str | int, tolerance: int, asked
 def _measured(request: Request, log: str, which: str | int, tolerance: int) -> tuple[ProbeReport, Check]:
     """Probe as a log says, and check it against what was measured."""
     from kvforensics.checking import check, reading_of
-    from kvforensics.probe_from_log import logged
+    from kvforensics.probe_from_log import logged, model_here
     from kvforensics.probe_progress import progress
     from kvforensics.probing import probe
 
     told = logged(log, which)
-    model = request.model or told.model
-    if not model:
-        raise UsageFault(f"{log} names no model: add --model X")
     asked = request._replace(
-        model=model, flags=request.flags.over(told.flags), card=told.card,
+        model=request.model or model_here(told, log), flags=request.flags.over(told.flags), card=told.card,
         engine_version=request.engine_version or told.version,
     )  # fmt: skip
     report = probe(asked, progress(request.repeat))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvforensics.check_conditions import CARD_SPREAD, card_named
 from kvforensics.comparison import chosen
+from kvforensics.errors import UsageFault
 from kvforensics.explanation import explain
 from kvforensics.probe_flags import flags_of
 from kvforensics.probing import DEFAULT_CARD
 from live_probe.cards import CARDS, UnknownCardError, parse_card
 from parsers.tuples import NamedTuple
+from reconstruct.predict.sizes import model_id
 
 if TYPE_CHECKING:
     from kvforensics.probe_flags import Flags
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Logged(NamedTuple):
-    """One start-up of a log, and what a probe of it is asked. model: empty where the log names none."""
+    """One start-up of a log, and what a probe of it is asked.
+
+    model: an id, or a path of the log's machine; empty where the log names none.
+    """
 
     startup: StartUpLedger
     model: str
@@ -36,7 +42,17 @@ def logged(log: str, which: str | int) -> Logged:
     share = next(iter(shares)) if len(shares) == 1 else None
     value = float(share.low) if share is not None and share.is_point and share.low is not None else None
     flags = flags_of(startup.settings, value)
-    return Logged(startup, startup.settings.text("model") or "", flags, startup.version.high, _card(startup))
+    model = model_id(startup.settings.text("model") or "")
+    return Logged(startup, model, flags, startup.version.high, _card(startup))
+
+
+def model_here(told: Logged, log: str) -> str:
+    """Give the log's model, if this machine can know it. Raises UsageFault where the log names none, or a path not here."""
+    if not told.model:
+        raise UsageFault(f"{log} names no model: add --model X")
+    if told.model.startswith(("/", ".", "~")) and not Path(told.model).expanduser().exists():
+        raise UsageFault(f"{log} names its model by a path that is not here: add --model X, its id or its config.json")
+    return told.model
 
 
 def _card(startup: StartUpLedger) -> str:

@@ -346,6 +346,28 @@ def test_probe_takes_model_flags_and_release_from_a_log(monkeypatch):
     assert code in (0, 1, 3)
 
 
+@pytest.mark.parametrize(
+    ("printed", "asked"),
+    [
+        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46dd6066d1", "Qwen/Qwen3-8B"),
+        ("/data/models/Qwen3-8B", ""),
+    ],
+)  # fmt: skip
+def test_a_model_of_the_hubs_cache_is_known_by_its_id(monkeypatch, tmp_path, printed, asked):
+    """Any other path of the log's machine is refused in one line that says what to add."""
+    log = tmp_path / "server.log"
+    log.write_text(render(TRUTH).replace(TRUTH.model, printed))
+    heard = []
+    monkeypatch.setattr(
+        probing, "probe", lambda request, _watch: heard.append(request.model) or measured_by_vllm(TRUTH)
+    )
+    code, _, err = run("probe", "--log", log)
+    assert heard == ([asked] if asked else [])
+    if not asked:
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert "add --model" in err
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     """No temporary file is left, and a failed write leaves the old text."""
     path = tmp_path / "answer.md"
