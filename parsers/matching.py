@@ -114,6 +114,12 @@ def _swallows_rest(rule: Rule) -> bool:
 
 
 def _continues(record: Record, previous: Record) -> bool:
+    """Whether a record may be the rest of the one above: no engine's prefix, and nobody else's name."""
+    teller, before = record.speaker, previous.speaker
+    if teller != before and (
+        teller.name is not None or teller.pid is not None or teller.host not in {None, before.host}
+    ):
+        return False
     return not record.prefixed and record.line <= previous.lines[-1] + 1 and bool(record.text)
 
 

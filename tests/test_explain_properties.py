@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +123,27 @@ def test_lost_lines_widen_intervals_and_falsify_none(truth, data):
     assert report is None or faults(report, truth) == []
 
 
+@st.composite
+def successors(draw):
+    """Two start-ups, the second some time after the first; half of them of one release, and then of one engine."""
+    first = draw(strategies.truths(injections=INJECTABLE))
+    releases = draw(st.sampled_from(((first.version,), strategies.KNOWN)))
+    second = draw(strategies.truths(releases, INJECTABLE))
+    assume(second.version != first.version or second.engine == first.engine)
+    return first, replace(second, start=first.start + draw(st.integers(600, 6000)), colour=first.colour)
+
+
+@RELAXED
+@given(successors())
+def test_start_ups_in_one_log_are_told_apart(pair):
+    """A container that comes up again, or an upgrade in one journal: nothing of one is taken for the other's."""
+    report = explained("".join(map(lines.render, pair)))
+    assert report is not None
+    assert len(report.startups) == 2
+    for startup, truth in zip(report.startups, pair, strict=True):
+        assert faults(report._replace(startups=(startup,)), truth) == []
+
+
 @RELAXED
 @given(strategies.truths(), st.sampled_from(wrappers.WRAPPERS))
 def test_no_transport_changes_what_is_said(truth, wrap):
@@ -135,6 +158,15 @@ def test_a_start_ends_as_it_ended(truth):
     report = explained(lines.render(truth))
     if report is not None:
         assert report.startups[-1].outcome == truth.outcome
+
+
+@RELAXED
+@given(strategies.truths())
+def test_neither_rays_folding_nor_the_engines_json_changes_what_is_said(truth):
+    """Ray leaves out lines that differ in digits alone; 0.32's own formatter writes each record as an object."""
+    assume(truth.ray or truth.since("0.32.0"))
+    wrap = wrappers.ray_folded if truth.ray else wrappers.json_records
+    assert faults(explained(wrap(lines.render(truth))), truth) == []
 
 
 # -- what the laws have found -----------------------------------------------------------------------------------------
@@ -171,3 +203,14 @@ def test_a_replica_of_a_dense_model_calls_itself_the_first():
     """From 0.14 on every one of them is rank 0 of its own world: `DP rank 0` says nothing of the launch's engines."""
     ranks = tuple(rank(initial_free_memory=free * GIB, bytes_per_block=458752) for free in (79, 78, 77, 76))
     assert told(start("0.17.1", u=0.8, ranks=ranks, tp=2, dp=2, log_level="DEBUG")) == []
+
+
+def test_a_line_of_one_process_is_not_the_rest_of_anothers():
+    """An engine dies while the other speaks: the error stands under a record of the other's, whose sentence might go on."""
+    small = rank(total_memory=24 * GIB, initial_free_memory=23 * GIB)
+    two = start("0.18.0", ranks=(rank(), small), dp=2, injected=Failure.OOM_LOADING)
+    said = lines.render(two).splitlines(keepends=True)
+    above = next(i for i, line in enumerate(said) if "backends:" in line)
+    error = next(i for i, line in enumerate(said) if ") torch.OutOfMemoryError" in line)
+    said.insert(above + 1, said.pop(error))
+    assert faults(explain("".join(said).encode()), two) == []
