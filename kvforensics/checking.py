@@ -35,6 +35,8 @@ FROM_POOL = frozenset(
     ("kv_pool_memory", "num_blocks", "kv_cache_bytes", "unused_kv_memory", "kv_cache_tokens", "max_concurrency")
 )
 """What follows from M, unless the pool is given in bytes."""
+WIDE = ("float32", "float")
+_NOT_HELD = "in float32 vLLM takes more than the torch engine knows of: its stated error holds for 16 bits"
 _STANDS_IN = "the torch engine stands in for vLLM, without its libraries, kernels and compiled graphs"
 _SIMULATED = "simulated: no driver, no context and no other process was there"
 
@@ -182,6 +184,12 @@ def _incomparable(name: str, reading: Reading, moved: tuple[Difference, ...]) ->
     given_pool = all(s.settings.get("kv_cache_memory_bytes") is not None for s in reading.startups)
     if reading.engine == "torch" and (name in NOT_STOOD_IN or (name in FROM_POOL and not given_pool)):
         reasons.append(_STANDS_IN)
+    if (
+        reading.engine == "torch"
+        and name in STOOD_IN
+        and any(s.settings.text("dtype") == WIDE for s in reading.startups)
+    ):
+        reasons.append(_NOT_HELD)
     if reading.simulated and name == "initial_free_memory":
         reasons.append(_SIMULATED)
     return "; ".join(reasons)

@@ -158,6 +158,9 @@ def test_the_torch_engine_speaks_for_weights_and_peak_alone():
     assert term(found, "total_consumed").verdict == "not comparable"
     far = check(startup, reading_of(measured_by_vllm(TRUTH, transient_peak_headroom=90 * MIB))._replace(engine="torch"))
     assert term(far, "transient_peak_headroom").verdict == OUTSIDE
+    wide = measured_by_vllm(dataclasses.replace(TRUTH, dtype="float32"), transient_peak_headroom=90 * MIB)
+    startup = explain(render(dataclasses.replace(TRUTH, dtype="float32")).encode()).startups[0]
+    assert not [t for t in check(startup, reading_of(wide)._replace(engine="torch")).terms if t.verdict == OUTSIDE]
 
 
 @pytest.mark.parametrize(
