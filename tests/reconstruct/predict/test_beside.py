@@ -1,5 +1,6 @@
 """The model's figures beside a log's: within what the lines allow, never in the account, silent where they do not fit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from reconstruct.predict.sizes import full_config
 from tests.kvforensics.findings.starts import CACHED, card, said, start, truth
 from tests.reconstruct.predict.starts import GIB
 from tests.render.lines import render
+from tests.render.strategies import truths
 
 SAMPLES = sorted((Path(__file__).parents[3] / "sample_logs").rglob("*.log"))
 CARD = [gpu("H100-80GB")]
@@ -119,3 +121,13 @@ def test_a_line_of_their_kernels_tells_of_adapters():
     for line, expected in (("Using PunicaWrapperGPU.", True), ("Using something else.", False)):
         startup = explain(said(start("0.19.1"), "Model loading took", line).encode()).startups[0]
         assert scenario_of(startup, full_config(startup.settings.text("model")), "H100-80GB").lora is expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(truths(), st.sampled_from(["meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B", "google/gemma-3-12b-it"]))
+def test_no_figure_leaves_what_the_lines_allow_whatever_was_launched(drawn, model):
+    """Start-ups of every shape, with the name of a model that they may well not be of."""
+    for rank in ranks(render(replace(drawn, model=model)).encode()):
+        for figure in rank.unmeasured:
+            assert figure.interval.low <= figure.interval.high
+            assert figure.interval.within(rank.account.interval(figure.name))
