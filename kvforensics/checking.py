@@ -184,11 +184,8 @@ def _incomparable(name: str, reading: Reading, moved: tuple[Difference, ...]) ->
     given_pool = all(s.settings.get("kv_cache_memory_bytes") is not None for s in reading.startups)
     if reading.engine == "torch" and (name in NOT_STOOD_IN or (name in FROM_POOL and not given_pool)):
         reasons.append(_STANDS_IN)
-    if (
-        reading.engine == "torch"
-        and name in STOOD_IN
-        and any(s.settings.text("dtype") == WIDE for s in reading.startups)
-    ):
+    wide = any(s.settings.text("dtype") in WIDE for s in reading.startups)
+    if reading.engine == "torch" and name in STOOD_IN and wide:
         reasons.append(_NOT_HELD)
     if reading.simulated and name == "initial_free_memory":
         reasons.append(_SIMULATED)
