@@ -11,7 +11,7 @@ from reconstruct.planner.models.view import architecture_of
 from reconstruct.predict.allocation import SPLIT_LIMIT, charged_in_all
 from reconstruct.predict.attention import attention_layer
 from reconstruct.predict.constants import constant
-from reconstruct.predict.feed_forward import feed_forward_layer
+from reconstruct.predict.feed_forward import feed_forward_layer, has_experts
 from reconstruct.predict.parts import Plain
 from reconstruct.predict.rotary import cache_sizes
 from reconstruct.predict.storage import tensors
@@ -66,14 +66,24 @@ def stage_weights(config: Mapping[str, object], shape: Shape, scheme: Scheme, pl
     """
     sizes = stage_sizes(shape.layers, place.stages, place.release)
     found, start = [], 0
+    known: dict[tuple[bool, int], list[tuple[str, tuple[int, ...]]]] = {}
     for stage, count in enumerate(sizes):
         named = _edges(config, shape, place, first=stage == 0, last=stage == len(sizes) - 1)
         for layer in range(start, start + count):
-            parts = _layer(shape, place.split, layer)
-            named += [(p.part, tensors(p, scheme, place.width, layer, marlin=place.marlin)) for p in parts]
+            alike = _likeness(shape, scheme, layer)
+            if alike not in known:
+                parts = _layer(shape, place.split, layer)
+                known[alike] = [(p.part, tensors(p, scheme, place.width, layer, marlin=place.marlin)) for p in parts]
+            named += known[alike]
         start += count
         found.append(_summed(named, config, shape, scheme, place))
     return tuple(found)
+
+
+def _likeness(shape: Shape, scheme: Scheme, layer: int) -> tuple[bool, int]:
+    """Give what layers with the same tensors have in common: their kind, and their number where mixer or scheme look at it."""
+    numbered = shape.trait.mixer == "delta" or any(entry != "lm_head" for entry in scheme.ignore)
+    return has_experts(shape, layer), layer if numbered else 0
 
 
 def _layer(shape: Shape, split: Split, layer: int) -> Layer:
