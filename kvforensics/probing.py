@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kvforensics.errors import UsageFault
 from kvforensics.probe_flags import NO_FLAGS, Flags, llm_arguments, torch_options
 from kvforensics.probe_ledger import Run, startup_of
+from kvforensics.probe_model import config_of, model_for_vllm
 from live_probe.cards import UnknownCardError, parse_card
 from live_probe.cards_here import EngineHere, NoEngineError, engine_here
 from live_probe.child_process import ENGINE_DIED, EngineRun, interrupted, records_of
@@ -27,7 +28,6 @@ from live_probe.shape import UnsupportedModelError, decoder_shape
 from live_probe.torch_start import TorchStart, probe_torch
 from live_probe.vllm_engine import probe_engine
 from parsers.tuples import NamedTuple
-from reconstruct.planner.config_sources import UnreadableConfig, find_config
 from reconstruct.planner.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from live_probe.cards_here import CardHere
     from live_probe.measurement import ProbeRecord
-    from live_probe.shape import JsonObject
     from parsers.launch_settings import Value
     from reconstruct.ledger import StartUpLedger
 
@@ -204,7 +203,7 @@ def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
     """Settle everything that needs no torch, so that what is refused is refused at once."""
     if request.python == sys.executable and find_spec("torch") is None:
         raise UsageFault("the torch engine needs torch: pip install 'kvforensics[probe]'")
-    config = _config(request.model)
+    config = config_of(request.model)
     version = request.engine_version or ".".join(str(part) for part in NEWEST)
     options = torch_options(request.flags)
     try:
@@ -232,7 +231,7 @@ def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:
         raise UsageFault(f"--device {choice.device}: vLLM takes the first cards it sees; set CUDA_VISIBLE_DEVICES")
     used = here.cards[: request.flags.world]
     _check_sharing(used, share=request.share)
-    arguments = llm_arguments(request.flags, _model_for_vllm(request.model, folder), request.load_format)
+    arguments = llm_arguments(request.flags, model_for_vllm(request.model, folder), request.load_format)
     notes = list(choice.notes)
     if request.load_format == "dummy":
         notes.append("weights were made up, not loaded (load_format dummy): they take the same memory")
@@ -296,54 +295,6 @@ def _known(record: ProbeRecord, here: EngineHere | None) -> ProbeRecord:
     card = here.cards[place]
     told = record.environment._replace(driver=card.driver, mig=card.mig, uma=card.uma)
     return record._replace(environment=told, processes=card.processes)
-
-
-def _config(model: str) -> JsonObject:
-    from reconstruct.predict.sizes import full_config
-
-    try:
-        given = _given_config(model)
-        if given is not None:
-            found = find_config(model, given)
-        else:
-            found = find_config(model)
-            sizes = full_config(model)
-            if sizes is not None and (found is None or found.source == "catalogue"):
-                return sizes  # type: ignore[return-value]  # a config.json, as the reader of shapes takes it
-    except UnreadableConfig as fault:
-        raise UsageFault(str(fault)) from None
-    if found is None:
-        raise UsageFault(f"no config of {model} is known; pass its config.json or the folder that holds it")
-    return found.config  # type: ignore[return-value]  # the same
-
-
-def _given_config(model: str) -> Path | None:
-    """Give the path that a model names, if it is one."""
-    path = Path(model)
-    if path.is_dir() or path.is_file() or model.startswith((".", "/", "~")) or model.endswith(".json"):
-        return path.expanduser()
-    return None
-
-
-def _model_for_vllm(model: str, folder: Path) -> str:
-    """Give vLLM a folder where a config is known here, so that it need not ask the hub; else the id."""
-    import json
-
-    given = _given_config(model)
-    if given is not None and given.is_dir():
-        return str(given)
-    try:
-        config = _config(model)
-    except UsageFault:
-        if given is not None:
-            raise
-        return model
-    if "vocab_size" not in config and "text_config" not in config:
-        return model  # the catalogue keeps what decides a cache, too little for weights
-    place = folder / "model"
-    place.mkdir(parents=True)
-    (place / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
-    return str(place)
 
 
 def _folder(keep: Path | None) -> Path:

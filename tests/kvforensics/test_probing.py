@@ -2,6 +2,7 @@
 
 import gc
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from kvforensics import probing
 from kvforensics.errors import UsageFault
 from kvforensics.probe_flags import Flags
 from kvforensics.probe_ledger import Run, startup_of
+from kvforensics.probe_model import config_of, model_for_vllm
 from kvforensics.probing import Request, probe
 from kvforensics.report import probe_json
 from kvforensics.report.look import Look
@@ -164,12 +166,29 @@ def test_a_missing_torch_is_one_line_that_names_the_extra(ask, monkeypatch):
 def test_models_are_found_by_folder_and_by_known_name(tmp_path, ask):
     """The folder of a config.json; an id of the shipped sizes; else a line that says what to pass."""
     config_file(tmp_path)
-    assert probing._config(str(tmp_path))["hidden_size"] == 128
-    assert probing._config("meta-llama/Llama-3.1-8B-Instruct")["vocab_size"] == 128256
+    assert config_of(str(tmp_path))["hidden_size"] == 128
+    assert config_of("meta-llama/Llama-3.1-8B-Instruct")["vocab_size"] == 128256
     with pytest.raises(UsageFault, match=r"config\.json"):
-        probing._config("nobody/nothing-1B")
+        config_of("nobody/nothing-1B")
     with pytest.raises(UsageFault, match="cannot read"):
-        probing._config(str(tmp_path / "gone.json"))
+        config_of(str(tmp_path / "gone.json"))
+
+
+def test_vllm_is_given_a_folder_that_it_can_start_from(tmp_path):
+    """Config and a tokenizer of one token; a folder with more than a config is the model itself; else the id."""
+    (tmp_path / "given").mkdir()
+    config_file(tmp_path / "given")
+    for model in (str(tmp_path / "given"), str(tmp_path / "given" / "config.json")):
+        made = Path(model_for_vllm(model, tmp_path / Path(model).suffix[1:]))
+        assert sorted(path.name for path in made.iterdir()) == [
+            "config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]
+        assert json.loads((made / "config.json").read_text()) == TINY
+    (tmp_path / "given" / "model.safetensors").touch()
+    assert model_for_vllm(str(tmp_path / "given"), tmp_path) == str(tmp_path / "given")
+    assert model_for_vllm("nobody/nothing-1B", tmp_path) == "nobody/nothing-1B"
 
 
 def test_an_interrupted_run_gives_what_it_had_and_is_the_last(ask, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvforensics.probe_model import model_for_vllm
 from live_probe import child_process
 from live_probe.vllm_engine import EngineRun, probe_engine
 
@@ -162,8 +163,7 @@ NEEDS_VLLM = pytest.mark.skipif(not PYTHONS, reason="KVFORENSICS_VLLM_PYTHONS na
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
     """LLM arguments for a tiny model with dummy weights, on whatever platform that vLLM is for."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     for name, value in (
         ("VLLM_CPU_KVCACHE_SPACE", "1"),
         ("HF_HUB_OFFLINE", "1"),
@@ -171,7 +171,7 @@ def arguments(tmp_path, monkeypatch):
     ):
         monkeypatch.setenv(name, value)
     return {
-        "model": str(tmp_path / "model"),
+        "model": model_for_vllm(str(tmp_path / "config.json"), tmp_path),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "enforce_eager": True,
