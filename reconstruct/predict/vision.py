@@ -41,7 +41,7 @@ def _number(config: Mapping[str, object], *names: str, absent: int = 0) -> int:
 
 
 def _sizes(config: Mapping[str, object]) -> _Sizes:
-    hidden = _number(config, "hidden_size", "embed_dim", "width", absent=1024)
+    hidden = _number(config, "embed_dim", "hidden_size", "width", absent=1024)  # qwen2_vl's hidden_size is the text's
     ratio = _number(config, "mlp_ratio", absent=4)
     intermediate = _number(config, "intermediate_size", absent=hidden * ratio)
     layers = _number(config, "num_hidden_layers", "depth", "layers", absent=24)

@@ -129,3 +129,9 @@ def test_interval_holds_the_nominal_sum(fields, release):
     assert found.interval.contains(found.nominal)
     assert found.interval.contains(found.likely)
     assert found.nominal >= sum(size for _, size in found.parts)
+
+
+def test_the_tower_of_qwen2_vl_is_as_wide_as_its_own_embedding():
+    """Its config's hidden_size is the text model's: 8.3 billion weights, not 13."""
+    parts = dict(weights(full_config("Qwen/Qwen2-VL-7B-Instruct"))[0].parts)
+    assert 1.2 * GIB < parts["vision"] < 1.3 * GIB
