@@ -61,6 +61,7 @@ def non_default(truth: Truth) -> str:
         ("num_gpu_blocks_override", truth.num_blocks_override, None),
         ("max_num_seqs", truth.max_num_seqs, 256),
         ("enforce_eager", truth.enforce_eager, False),
+        ("load_format", truth.load_format, "auto"),
         ("mm_ipc_gpu_memory_gb", truth.raw_frame_budget / GIB, 0),
     )
     values |= {key: value for key, value, default in optional if value != default}
@@ -106,7 +107,7 @@ def _pairs(truth: Truth) -> dict[str, object]:
         ("dtype", f"torch.{truth.dtype}", True),
         ("max_seq_len", truth.full_model_len, True),
         ("download_dir", None, True),
-        ("load_format", "LoadFormat.AUTO" if truth.between("0.4.0", "0.9.1") else "auto", True),
+        ("load_format", "LoadFormat.AUTO" if truth.between("0.4.0", "0.9.1") else truth.load_format, True),
         ("tensor_parallel_size", truth.tp, True),
         ("pipeline_parallel_size", truth.pp, v("0.5.5")),
         ("data_parallel_size", 1 if dense_dp else truth.dp, v("0.10.2")),

@@ -201,6 +201,11 @@ class Truth:
         return whole - (self.mm_reservation if self.since("0.25.0") else 0)
 
     @property
+    def load_format(self) -> str:
+        """Only one loader maps weights that another process holds (0.32.0+ model_executor/model_loader/weight_cache)."""
+        return "ipc_cache" if any(rank.external_weight_memory for rank in self.ranks) else "auto"
+
+    @property
     def raw_frame_budget(self) -> int:
         """The part of the multimodal reservation that is asked for in `mm_ipc_gpu_memory_gb`; decoders take the rest."""
         return self.mm_reservation // 2
