@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from live_probe.allocator import MIB, CachingAllocator, CardMemory
-from live_probe.cards import EARLIER_WORKSPACE, Card
+from live_probe.cards import Card
 from live_probe.launch import LaunchOptions
 from live_probe.run import probe
 from live_probe.sequence import SPLIT_LIMIT_MIB
@@ -107,9 +107,21 @@ def check_device(device: Device, model: JsonObject = MODEL, options: LaunchOptio
 
 
 def twin_of(device: Device) -> SimulatedDevice:
-    """Give a simulated card of the device's size, in use as much as it is now."""
-    card = Card(device.name, device.memory().total, True, 0, 0, EARLIER_WORKSPACE, device.multiprocessors)
+    """Give a simulated card of the device's size, in use as much as it is now, with cuBLAS' workspace as found there."""
+    workspace = _workspace_of(device)
+    card = Card(device.name, device.memory().total, True, 0, 0, workspace, device.multiprocessors)
     return SimulatedDevice(card, others=in_use_outside_torch(device))
+
+
+def _workspace_of(device: Device) -> int:
+    """Give what the first matrix product leaves allocated, in bytes."""
+    before = device.stats().allocated
+    with device.running(), torch.no_grad():
+        ones = torch.ones(16, 16, dtype=torch.bfloat16, device=device.torch_device)
+        torch.mm(ones, ones)
+        del ones
+        device.synchronize()
+    return device.stats().allocated - before
 
 
 def check_allocator(device: Device) -> Iterator[Check]:

@@ -62,7 +62,11 @@ class SimulatedGraphs:
         self._nodes = 0
 
     def capture(self, run: Callable[[], object]) -> None:
-        """Run once with every allocation from the private pool."""
+        """Run once with every allocation from the private pool, the cache given back before.
+
+        torch 2.3-2.13, torch/cuda/graphs.py: graph.__enter__.
+        """
+        self._device.allocator.empty_cache()
         before = self._device.kernels
         self._device.allocator.begin_capture(self._pool)
         try:

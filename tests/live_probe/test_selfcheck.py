@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from live_probe.allocator import MIB
+from live_probe.cards import EARLIER_WORKSPACE, HOPPER_WORKSPACE
 from live_probe.device import CudaDevice
 from live_probe.launch import LaunchOptions
-from live_probe.selfcheck import Check, check_allocator, check_device, table
+from live_probe.selfcheck import Check, check_allocator, check_device, table, twin_of
 
 SMALL = LaunchOptions(0.9, None, 256, 16, cudagraph_capture_sizes=(16, 8, 1))
 
@@ -16,6 +17,15 @@ def test_a_card_that_behaves_as_modelled_passes_every_check(make_device, config)
     checks = list(check_device(make_device(4096, multiprocessors=4), config, SMALL))
     assert len(checks) == 2 + 3 * 7
     assert [check for check in checks if check.holds is False] == []
+
+
+@pytest.mark.parametrize("workspace", [EARLIER_WORKSPACE, HOPPER_WORKSPACE])
+def test_the_twin_has_the_cards_own_workspace(make_device, config, workspace):
+    """It decides what is left of a segment for the weights that follow: they could not agree to the byte without."""
+    device = make_device(4096, blas_workspace=workspace)
+    assert twin_of(device).card.blas_workspace == workspace
+    checks = check_device(device, config, SMALL)
+    assert all(check.holds for check in checks if "weights" in check.name)
 
 
 def test_an_allocator_that_splits_otherwise_is_found_out(make_device):
@@ -59,8 +69,8 @@ def test_the_card_holds_against_its_model(card, subject):
 
 @pytest.mark.gpu
 def test_nothing_stays_on_the_card(card):
-    """Only cuBLAS' workspace, at most 32 MiB and its segment."""
+    """Only cuBLAS' workspaces, of the ordinary stream and of the one that graphs are captured on: 32 MiB each at most."""
     device = CudaDevice()
     device.empty_cache()
     assert card
-    assert device.stats().allocated <= 32 * MIB + MIB
+    assert device.stats().allocated <= 2 * 32 * MIB + MIB

@@ -148,6 +148,16 @@ def test_graphs_keep_their_memory_until_released():
     assert device.memory().free == 2 * GIB
 
 
+def test_a_capture_gives_the_cache_back_first():
+    """torch/cuda/graphs.py: what a run before it left reserved is no part of the graph."""
+    device = SimulatedDevice(BARE)
+    with device.running():
+        pool = device.graph_pool()
+        empty(device, 60 * MIB)
+        pool.capture(lambda: empty(device, 30 * MIB))
+    assert device.stats().reserved == 30 * MIB
+
+
 def test_the_split_limit_holds_only_inside():
     """Restored even when the step fails."""
     device = SimulatedDevice(BARE)
