@@ -28,8 +28,8 @@ class Shape(NamedTuple):
     """Those of them that surely share this engine's pool."""
     all_ranks: bool
     """Whether these are all the workers there are."""
-    stages: int
-    """Pipeline stages: with one, all ranks share bytes_per_block."""
+    stages: int | None
+    """Pipeline stages: with one, all ranks share bytes_per_block; None where nothing tells."""
     started: bool
     """Whether the check of free memory was passed."""
     charged: bool | None
@@ -146,7 +146,7 @@ def _pools(shape: Shape) -> list[Relation]:
         found.append(OneOf("M' = the binding rank's", pool, tuple(members)))
     computed = Term("computed_num_blocks")
     found.append(FloorDivision("num_blocks = M' // bytes_per_block", computed, pool, per_block))
-    if shape.stages > 1:
+    if shape.stages != 1:
         name = "num_blocks <= M' // bytes_per_block of the rank"
         found += [
             FloorDivision(name, computed, Term("rank_pool_memory", r), Term("bytes_per_block", r), whole_pool=False)
@@ -171,9 +171,8 @@ def _capacity(era: Era, shape: Shape) -> list[Relation]:
         found.append(Product("tokens = num_blocks x block_size", Term("block_tokens"), blocks, size))
         found.append(Quotient("concurrency = tokens / max_model_len", concurrency, Term("block_tokens"), length))
         stages = shape.stages if era.storable_per_stage else 1
-        found.append(
-            Multiple("storable = num_blocks // stages x block_size", Term("storable_tokens"), blocks, size, stages)
-        )
+        name = "storable = num_blocks // stages x block_size"
+        found += [Multiple(name, Term("storable_tokens"), blocks, size, stages)] if stages else []
     else:
         per_request = Term("blocks_per_request")
         found.append(Quotient("concurrency = num_blocks / blocks of a request", concurrency, blocks, per_request))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from parsers.launch_settings import read
 from parsers.ranks import NAMELESS
+from parsers.startups import identity
 from parsers.template import whole_number
 from parsers.tuples import NamedTuple
 from reconstruct.cache_groups import cache_groups
@@ -74,7 +75,7 @@ class _Facts(NamedTuple):
     pooled: tuple[int, ...]
     all_ranks: bool
     world: int
-    stages: int
+    stages: int | None
     alone: bool
 
 
@@ -105,7 +106,17 @@ def _facts(engine: EngineLog, settings: Settings, *, alone: bool) -> _Facts:
     tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
     world = (tp or 1) * (pp or 1)
     known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
-    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, pp or 1, alone)
+    return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, _stages(engine, ranks, settings), alone)
+
+
+def _stages(engine: EngineLog, ranks: tuple[int, ...], settings: Settings) -> int | None:
+    """Give the pipeline stages: as stated, or one where the workers' names would show more (0.10.1 on); else None."""
+    told = settings.number("pipeline_parallel_size")
+    if told is not None or settings.lists_changes or settings.lists_all:
+        return told or 1
+    places = [identity(engine.ranks[i].name) for i in ranks]
+    alone = len(places) <= 1 and not any(place.role == "worker" for place in places)
+    return 1 if alone or all(place.tp is not None and place.pp is None for place in places) else None
 
 
 def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:
@@ -317,7 +328,7 @@ def _binding(facts: _Facts, ranks: Sequence[RankLedger], solved: Sequence[Solved
     if len(own) == 1 and facts.all_ranks:
         return own[0][0].name
     bounded = [(rank, pool) for rank, pool in own if pool.high is not None]
-    if facts.stages > 1 or not facts.all_ranks or not bounded or len(bounded) < len(own):
+    if facts.stages != 1 or not facts.all_ranks or not bounded or len(bounded) < len(own):
         return None
     return min(bounded, key=lambda item: (item[1].high or 0, item[1].low or 0))[0].name
 

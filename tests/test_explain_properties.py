@@ -214,3 +214,14 @@ def test_a_line_of_one_process_is_not_the_rest_of_anothers():
     error = next(i for i, line in enumerate(said) if ") torch.OutOfMemoryError" in line)
     said.insert(above + 1, said.pop(error))
     assert faults(explain("".join(said).encode()), two) == []
+
+
+def test_workers_of_unknown_stages_need_not_share_a_block():
+    """Three stages of V0 go by one name: the fewest blocks are not surely those of the smallest pool."""
+    ranks = (
+        rank(bytes_per_block=9 << 16),
+        rank(bytes_per_block=10 << 16),
+        rank(model_memory=16 * GIB, bytes_per_block=9 << 16),
+    )
+    staged = start("0.9.0.1", engine="V0", pp=3, ranks=ranks)
+    assert told(staged, lambda line: "pipeline_parallel_size" not in line) == []
