@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvforensics.report.redaction import quoted
+from kvforensics.report.redaction import quoted, quoted_line
 from kvforensics.report.sizes import bytes_text, gib, ratio, whole
 from kvforensics.report.wording import Source, symbol
 from parsers.tuples import NamedTuple
@@ -130,5 +130,5 @@ def _plain(interval: Interval) -> str:
 
 def unread(startup: StartUpLedger, *, mask: bool) -> tuple[tuple[Quote, ...], int]:
     """Give the first lines that look like memory and that no rule took, and how many more there are."""
-    lines = tuple(Quote(r.line, quoted(r.text, mask=mask)) for r in startup.unread[:UNREAD_SHOWN])
+    lines = tuple(Quote(r.line, quoted_line(r, mask=mask)) for r in startup.unread[:UNREAD_SHOWN])
     return lines, max(0, len(startup.unread) - UNREAD_SHOWN)

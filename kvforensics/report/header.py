@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvforensics.report.redaction import quoted
+from kvforensics.report.redaction import quoted, quoted_line
 from kvforensics.report.sizes import gib
 from kvforensics.report.wording import source_of
 from parsers.tuples import NamedTuple
@@ -61,7 +61,7 @@ def facts(report: Report, place: int, look: Look) -> tuple[Fact, ...]:
     ]
     end = _end(startup)
     if end:
-        text = quoted(" ".join(end.record.text.split()), mask=look.redact, most=240)
+        text = quoted_line(end.record, mask=look.redact, most=240)
         found.append(Fact("ended by", f'"{text}"', end.lines, alarm=True))
     if startup.outcome == "unfinished":
         found.append(Fact("ended by", "no line: the log stops before the engine was up", alarm=True))

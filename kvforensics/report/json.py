@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kvforensics.report.redaction import redact
+from kvforensics.report.redaction import redact, without_rest
 
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
@@ -105,7 +105,9 @@ def startup_object(startup: StartUpLedger, verdict: Verdict | None = None, *, ma
         "engines": [_engine(e) for e in startup.engines],
         "conflicts": [_conflict(c) for c in startup.conflicts],
         "geometry": geometry_object(startup.geometry) if startup.geometry else None,
-        "unread": [{"line": r.line, "text": (redact(r.text) if mask else r.text)[:300]} for r in startup.unread],
+        "unread": [
+            {"line": r.line, "text": (redact(without_rest(r)) if mask else r.text)[:300]} for r in startup.unread
+        ],
         "findings": [finding_object(f) for f in verdict.findings] if verdict else [],
         "unsaid": [{"id": u.id, "fact": u.fact} for u in verdict.unsaid] if verdict else [],
     }

@@ -14,6 +14,8 @@ from parsers.tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from parsers.record import Record
+
 MASK = "***"
 SHORT = 160
 """Characters of a quoted line."""
@@ -61,10 +63,14 @@ _RULES = (
     _Rule(("ip-",), r"\bip-\d+-\d+-\d+-\d+[\w.-]*", machine=True),
     _Rule(_LOCAL_NAMES, r"(?i)\b[a-z0-9](?:[\w-]*[a-z0-9])?(?:\.[\w-]+)*"
           r"\.(?:internal|local|lan|corp|intra(?:net)?|amazonaws\.com|svc)\b", machine=True),
-    _Rule((".",), r"(?<![\w.])(?!(?:127\.0\.0\.1|0\.0\.0\.0)(?![\w.]))(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", machine=True),
+    _Rule((".",), r"(?<![\w.])(?!127\.0\.0\.1(?![\w.]))(?!0\.)(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", machine=True),
     _Rule((":",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:])", machine=True),
     _Rule(("::",), r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:])", machine=True),
 )  # fmt: skip
+
+
+_REST = re.compile(r"^\s*(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{6,}(?=[\s'\",;)}\]]|$)")
+"""What may be the rest of a key: a line's first word of letters and digits."""
 
 
 @functools.cache
@@ -72,17 +78,23 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def redact(text: str, machine: Callable[[str], str] | None = None) -> str:
+def redact(text: str, machine: Callable[[str], str] | None = None, *, same_length: bool = False) -> str:
     """Mask user names in paths, addresses, host names, mail addresses, keys and tokens.
 
-    What says nothing about anyone stays: loopback addresses, public hubs, paths outside home folders, version numbers
-    of up to three parts. `machine` gives machines other names, where a reader must still tell them apart.
+    What says nothing about anyone stays: loopback addresses, public hubs, paths outside home folders, version numbers of
+    up to three parts and those that begin with 0, as no machine's address does. `machine` gives machines other names,
+    where a reader must still tell them apart. With `same_length` every mask is as long as what it hides, so that what
+    follows stands where it stood.
     """
     small = text.lower()
     for rule in _RULES:
         for mark in rule.marks:  # not any(): a generator for each rule takes longer than all patterns
             if mark in small:
-                by = _renaming(machine) if machine and rule.machine else rule.replacement
+                by: str | Callable[[re.Match[str]], str] = rule.replacement
+                if machine and rule.machine:
+                    by = _renaming(machine)
+                elif same_length:
+                    by = _as_long(rule.replacement)
                 text, changes = _compiled(rule.pattern).subn(by, text)
                 small = text.lower() if changes else small
                 break
@@ -99,6 +111,16 @@ def _renaming(machine: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
     return renamed
 
 
+def _as_long(replacement: str) -> Callable[[re.Match[str]], str]:
+    """Give what stands for a match, its mask drawn out to the match's length, or cut to it."""
+
+    def masked(found: re.Match[str]) -> str:
+        short = found.expand(replacement)
+        return short.replace(MASK, MASK[:1] * (len(MASK) + len(found[0]) - len(short)), 1)
+
+    return masked
+
+
 def clean(text: str) -> str:
     """Put a space or `?` for every character that no reader can see: controls, escapes, bidi marks, lone surrogates."""
     if text.isprintable():
@@ -112,3 +134,13 @@ def quoted(text: str, *, mask: bool, most: int = SHORT) -> str:
     if mask:
         text = redact(text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def quoted_line(record: Record, *, mask: bool, most: int = SHORT) -> str:
+    """Give a log line as `quoted` does."""
+    return quoted(without_rest(record) if mask else record.text, mask=mask, most=most)
+
+
+def without_rest(record: Record) -> str:
+    """Give a log line's text; where it may go on from the line above, so may a key that began there, and that is masked."""
+    return record.text if record.prefixed else _REST.sub(MASK, record.text)

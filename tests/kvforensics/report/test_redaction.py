@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvforensics.report.redaction import clean, quoted, redact
+from kvforensics.report.redaction import clean, quoted, quoted_line, redact
+from parsers.record import Record
 
 MASKED = [
     ("/home/alice/models/x", "/home/***/models/x"),
@@ -45,6 +48,7 @@ KEPT = [
     "http://0.0.0.0:8000 and 127.0.0.1",
     "https://huggingface.co/meta-llama",
     "vLLM 0.6.6.post1, torch 2.7.1",
+    "version 0.9.0.1",
     "max_num_batched_tokens=8192, kv_cache_tokens: 100",
     "GPU KV cache size: 151,632 tokens",
     "token=None, hf_token: null",
@@ -68,6 +72,31 @@ def test_what_tells_of_nobody_stays(text: str) -> None:
 @pytest.mark.parametrize("text", [text for text, _ in MASKED] + KEPT)
 def test_masking_twice_changes_nothing(text: str) -> None:
     assert redact(redact(text)) == redact(text)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in MASKED] + KEPT)
+def test_a_mask_can_be_as_long_as_what_it_hides(text: str) -> None:
+    """The same is masked, and everything else stands where it stood."""
+    drawn = redact(text, same_length=True)
+    assert len(drawn) == len(text)
+    assert re.sub(r"\*+", "***", drawn) == re.sub(r"\*+", "***", redact(text))
+    assert all(now in {before, "*"} for before, now in zip(text, drawn, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "prefixed", "shown"),
+    [
+        ("def456ghi --port 8000 GiB", False, "*** --port 8000 GiB"),
+        ("def456ghi', 'max_model_len': 8192", False, "***', 'max_model_len': 8192"),
+        ("def456ghi --port 8000 GiB", True, "def456ghi --port 8000 GiB"),
+        ("Available KV cache memory: 3 GiB", False, "Available KV cache memory: 3 GiB"),
+        ("gpu_memory_utilization=0.95, x", False, "gpu_memory_utilization=0.95, x"),
+        ("131072 tokens per request", False, "131072 tokens per request"),
+    ],
+)
+def test_the_rest_of_a_key_is_masked_where_a_line_may_go_on(text: str, *, prefixed: bool, shown: str) -> None:
+    assert quoted_line(Record(2, text, prefixed), mask=True) == shown
+    assert quoted_line(Record(2, text, prefixed), mask=False) == text
 
 
 @given(st.text(min_size=1, alphabet=st.characters(categories=["Lu", "Ll", "Nd"])), st.text(max_size=20))
