@@ -76,7 +76,7 @@ def torch_options(flags: Flags) -> LaunchOptions:
     dtype = None if flags.dtype in (None, "auto") else _DTYPES.get(str(flags.dtype))
     if dtype is None and flags.dtype not in (None, "auto"):
         raise UsageFault(f"--dtype {flags.dtype}: write auto, {', '.join(_DTYPES)}")
-    for name in ("pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"):
+    for name in ("pipeline_parallel_size", "decode_context_parallel_size"):
         if (flags.given.get(name) or 1) != 1:
             raise Unsupported(f"the torch engine runs one tensor-parallel rank alone: use --engine vllm for {name}")
     if flags.quantization is not None:

@@ -221,7 +221,10 @@ def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
         return {name: getattr(found, name) for name in SETTLED}
 
     asked = TorchStart(config, choice.device, version, options, request.share, LIMIT)
-    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, None, choice.notes)
+    engines = request.flags.data_parallel_size or 1
+    alike = f"one of {engines} data-parallel engines was gone through: each has cards and a pool of its own"
+    notes = (*choice.notes, *((alike,) if engines > 1 else ()))
+    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, None, notes)
 
 
 def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:

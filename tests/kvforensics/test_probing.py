@@ -110,6 +110,14 @@ def test_one_rank_stands_for_its_group(ask):
     assert rank.account.interval("model_memory").low < quantities(ask())[0].interval("model_memory").low
 
 
+def test_one_engine_stands_for_its_like(ask):
+    """Data-parallel engines of a dense model share nothing: one is gone through, and said to be one."""
+    alone, one_of_two = ask(), ask(flags=FLAGS._replace(data_parallel_size=2))
+    assert one_of_two.records[0].measurements == alone.records[0].measurements
+    assert any("one of 2" in note for note in one_of_two.notes)
+    assert not any("data-parallel" in note for note in alone.notes)
+
+
 def test_runs_are_kept_apart(ask):
     """Each its own start-up, snapshots and times."""
     report = ask(repeat=3)
