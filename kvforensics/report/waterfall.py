@@ -154,7 +154,7 @@ def _beside(account: Account) -> list[_Row]:
 
 def _modelled(rank: RankLedger) -> list[_Row]:
     """Give the model's figures for what the lines leave open."""
-    labels = {"total_consumed": "consumed", "non_torch_increase": "outside torch", "transient_peak_headroom": "peak"}
+    labels = {"total_consumed": "consumed", "non_torch_increase": "non-torch", "transient_peak_headroom": "peak"}
     return [
         _Row("beside", symbol(q.name), f"{labels[q.name]}, modelled", q.interval, source_of(q)) for q in rank.unmeasured
     ]
