@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,8 @@ class EngineRun(NamedTuple):
 def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun) -> str:
     """Run `python -m module JSON` to its end and say how it ended; empty is well.
 
-    Whatever the end, no process of its group is left; should this process die, the child ends itself.
+    Whatever the end, no process of its group is left, nor what it made among the temporary files; should this process
+    die, the child ends itself.
 
     Raises:
         OSError: the folder cannot be written or the interpreter not started.
@@ -48,11 +50,19 @@ def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun
     """
     engine.folder.mkdir(parents=True, exist_ok=True)
     command = [engine.python, "-m", module, json.dumps(dict(argument))]
-    with (engine.folder / LOG_NAME).open("wb") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="kvforensics-", ignore_cleanup_errors=True) as scratch,
+        (engine.folder / LOG_NAME).open("wb") as log,
+    ):
+        environment = {**child_environment(engine.folder), PROBE_DIR: str(engine.folder), "TMPDIR": scratch}
         child = subprocess.Popen(  # noqa: S603  the interpreter is the caller's own choice
-            command, env={**child_environment(engine.folder), PROBE_DIR: str(engine.folder)}, stdin=subprocess.PIPE, stdout=log,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             code = child.wait(timeout=engine.timeout_s)
         except subprocess.TimeoutExpired:
@@ -133,11 +143,13 @@ def records_of(folder: Path, engine: str, run: int, ending: str) -> tuple[ProbeR
 def interrupted(record: ProbeRecord) -> ProbeRecord:
     """Say of a record whose process was ended for the user's sake that the user ended it."""
     failure = record.failure
-    if failure is None or failure.kind not in (KILLED, ENGINE_DIED):
+    if failure is None or failure.kind not in (*TOLD_TO_END, ENGINE_DIED):
         return record
     return record._replace(failure=failure._replace(kind=INTERRUPTED, message="interrupted by the user"))
 
 
+TOLD_TO_END = (KILLED, SystemExit.__name__, KeyboardInterrupt.__name__)
+"""The kinds of a failure that came from outside: vLLM's workers turn SIGTERM into SystemExit."""
 ENGINE_DIED = "EngineDied"
 """The kind of a failure of the engine's that no step of this rank's names."""
 
@@ -147,8 +159,8 @@ def _with_ending(record: ProbeRecord, ending: str) -> ProbeRecord:
     if not ending:
         return record
     if failure is not None:
-        told = failure._replace(message=f"{failure.message}: {ending}") if failure.kind == KILLED else failure
-        return record._replace(failure=told)
+        told = ": ".join(text for text in (failure.message, ending) if text)
+        return record._replace(failure=failure._replace(message=told)) if failure.kind in TOLD_TO_END else record
     last = record.snapshots[-1] if record.snapshots else None
     step, free, total = (last.step, last.free, last.total) if last is not None else ("start", 0, 0)
     return record._replace(failure=Failure(step, ENGINE_DIED, ending, free, total))

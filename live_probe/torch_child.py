@@ -45,10 +45,8 @@ START = "start"
 def main(arguments: list[str]) -> None:
     """Go through the start that the JSON object describes and journal it as it happens."""
     end_with_parent()
-    folder = Path(os.environ[PROBE_DIR])
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))  # loaded by some operator, it makes it at once
     gc.freeze()  # every step collects garbage, which need not walk all that torch's import made
-    go_through(from_argument(json.loads(arguments[0])), folder / "rank-0.jsonl")
+    go_through(from_argument(json.loads(arguments[0])), Path(os.environ[PROBE_DIR]) / "rank-0.jsonl")
 
 
 def go_through(start: TorchStart, path: Path) -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from kvforensics.probe_model import model_for_vllm
 from live_probe import child_process
+from live_probe.journal import Journal
+from live_probe.measurement import Environment, Failure, Snapshot
 from live_probe.vllm_engine import EngineRun, probe_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = tuple(path for path in os.environ.get("KVFORENSICS_VLLM_PYTHONS", "").split(os.pathsep) if path)
 STAND_IN = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 from live_probe.journal import Journal
 from live_probe.measurement import Environment, Measurement, Snapshot
@@ -27,6 +29,7 @@ class LLM:
         assert worker_cls == "live_probe.vllm_worker.ProbeWorker"
         folder = Path(os.environ["KVFORENSICS_PROBE_DIR"])
         print("engine says hello", flush=True)
+        (folder / "temporary").write_text(tempfile.mkdtemp())
         if ending == "unborn":
             raise SystemExit(3)
         for rank in range(2):
@@ -72,6 +75,7 @@ def test_every_rank_gives_a_record(engine):
     ]
     assert [record.value("model_memory") for record in records] == [7, 8]
     assert "hello" in (engine.folder / "engine.log").read_text()
+    assert not Path((engine.folder / "temporary").read_text()).exists()  # sockets and caches of the engine's go with it
 
 
 def test_a_killed_engine_leaves_what_its_ranks_had(engine):
@@ -117,6 +121,28 @@ def test_no_process_is_left_behind(engine, monkeypatch, how):
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)
+
+
+@pytest.mark.parametrize("kind", ["killed", "SystemExit", "KeyboardInterrupt"])
+def test_an_end_from_outside_is_told_by_who_asked_for_it(tmp_path, kind):
+    """vLLM's workers turn SIGTERM into SystemExit: the reason is the timeout, or the user."""
+    journal = Journal(tmp_path / "rank-0.jsonl")
+    journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+    journal.write(Snapshot("load_model", "before", "rank 0", 5, 10, 1, 2, 3, 0.1))
+    journal.write(Failure("load_model", kind, "", 5, 10))
+    (record,) = child_process.records_of(tmp_path, "vllm", 0, "the engine did not start within 3 s")
+    assert record.failure.message == "the engine did not start within 3 s"
+    stopped = child_process.interrupted(record).failure
+    assert (stopped.step, stopped.kind, stopped.message) == ("load_model", "interrupted", "interrupted by the user")
+
+
+def test_an_error_of_the_engines_own_stands(tmp_path):
+    """Whatever the end that followed."""
+    journal = Journal(tmp_path / "rank-0.jsonl")
+    journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+    journal.write(Failure("load_model", "ValueError", "no", 5, 10))
+    (record,) = child_process.records_of(tmp_path, "vllm", 0, "interrupted by the user")
+    assert child_process.interrupted(record).failure == Failure("load_model", "ValueError", "no", 5, 10)
 
 
 def test_whoever_interrupts_twice_waits_no_longer(tmp_path, monkeypatch):
