@@ -32,6 +32,8 @@ class Settings(NamedTuple):
     """Whether a line lists the arguments that differ from their defaults: then those it omits are defaults."""
     lists_all: bool
     """Whether a line lists every argument."""
+    fits_length: bool = False
+    """Whether the arguments leave the model's length to what fits (-1, from 0.14 also `auto`): the pool may shorten it."""
 
     def get(self, name: str) -> Value | None:
         """Give a setting's value, None where it is unset or not stated."""
@@ -111,6 +113,7 @@ def read(startup: StartUpLog) -> Settings:
     for statement in startup.of("arguments", "changed_arguments"):
         style = "dict" if statement.kind == "changed_arguments" else "pairs"
         values |= _settings(statement, "arguments", style, ARGUMENT_KEYS)
+    fits_length = "max_model_len" in values and values["max_model_len"].value in {-1, "auto"}
     for statement in startup.of("engine_config", "engine_config_v0", "engine_config_v1"):
         values |= _settings(statement, "config", "pairs", ENGINE_KEYS)
     for kind in ("max_model_len", "max_num_batched_tokens", "max_num_seqs_default"):
@@ -122,4 +125,4 @@ def read(startup: StartUpLog) -> Settings:
                 if number is not None:
                     values[printed.name] = Setting(number, statement.lines)
     changes = bool(startup.of("changed_arguments"))
-    return Settings(values, changes, bool(startup.of("arguments")))
+    return Settings(values, changes, bool(startup.of("arguments")), fits_length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parsers.ranks import engines
-from parsers.startups import ONCE_PER_RANK, StartUpLog, identity
+from parsers.startups import ONCE_PER_RANK, SIZED, StartUpLog, identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 ONCE_PER_SERVER = frozenset(("api_version", "arguments", "banner_version", "changed_arguments"))
 ONCE_PER_ENGINE = frozenset(("engine_config", "engine_config_v0", "engine_config_v1"))
-
-SIZED = frozenset(("available", "blocks", "tokens", "v0_terms"))
-"""What is said once the weights are in and the cache is sized."""
 
 
 class _Draft:

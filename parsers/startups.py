@@ -31,6 +31,9 @@ ONCE_PER_RANK = frozenset(
 )
 """What one worker says once in a launch."""
 
+SIZED = frozenset(("available", "blocks", "tokens", "v0_terms"))
+"""What is said once the weights are in and the cache is sized."""
+
 
 class RankLog(NamedTuple):
     """What one worker printed."""

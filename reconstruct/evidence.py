@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parsers.startups import WORKER_TOKENS_KINDS, identity
+from parsers.startups import SIZED, WORKER_TOKENS_KINDS, identity
 from reconstruct.equations import SUGGESTION_BUFFER, WORKER_COUNTS
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME
@@ -169,12 +169,19 @@ def of_settings(settings: Settings, era: Era, ranks: tuple[int, ...], *, capacit
     length = settings.number("max_model_len")
     if not capacity_length and length is not None and length > 0:
         lines = settings.values["max_model_len"].lines
-        yield Evidence(Term("max_model_len"), Interval.exactly(length), "printed", lines)
+        yield Evidence(Term("max_model_len"), Interval(1 if settings.fits_length else length, length), "printed", lines)
     pool = settings.number("kv_cache_memory_bytes")
     if pool is not None:
         for rank in ranks:
             lines = settings.values["kv_cache_memory_bytes"].lines
             yield Evidence(Term("explicit_pool", rank), Interval.exactly(pool), "printed", lines)
+
+
+def _is_sized(engine: EngineLog) -> bool:
+    """Whether the log reaches the cache's size: until the model is loaded its backend or its state may set the blocks."""
+    sized = SIZED | OF_ONE_ENGINE | {"no_kv_memory"}
+    said = (*engine.statements, *(s for rank in engine.ranks for s in rank.statements))
+    return any(s.kind in sized for s in said)
 
 
 def block_size(
@@ -191,6 +198,8 @@ def block_size(
         for item in _of_statement(lines[-1], None):
             same = [s for s in lines if s.text("block_size") == lines[-1].text("block_size")]
             yield item._replace(lines=tuple(line for s in same for line in s.lines))
+        return
+    if not _is_sized(engine):
         return
     asked = settings.number("block_size")
     if asked is not None and asked > 0:

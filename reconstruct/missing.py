@@ -30,7 +30,7 @@ def reason(name: str, era: Era, span: Span, shape: Shape) -> str:
     if name == "num_blocks":
         return "not printed, and the model's cache groups or block size are not known (--config tells)"
     if name == "block_size":
-        return "no line states it, and without the arguments line the default is not sure to rule"
+        return "no line states it, and the default is sure to rule only where arguments and the cache's size are in the log"
     if name == "kv_cache_tokens" and era.tokens == "none":
         return f"{release} prints blocks, not tokens"
     if name in {"kv_cache_tokens", "max_concurrency", "kv_pool_memory"}:

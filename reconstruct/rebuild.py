@@ -105,6 +105,8 @@ def _facts(engine: EngineLog, settings: Settings, *, alone: bool) -> _Facts:
     pooled = tuple(i for i in ranks if engine.ranks[i].dp is not None and not engine.ranks[i].name.startswith(NAMELESS))
     tp, pp = settings.number("tensor_parallel_size"), settings.number("pipeline_parallel_size")
     world = (tp or 1) * (pp or 1)
+    if tp is None and pp is None and alone:
+        world = max(_world(engine), len(pooled))
     known = tp is not None or (len(ranks) == 1 and engine.ranks[ranks[0]].name.startswith("EngineCore"))
     return _Facts(engine, ranks, pooled, known and len(pooled) >= world, world, _stages(engine, ranks, settings), alone)
 
@@ -117,6 +119,12 @@ def _stages(engine: EngineLog, ranks: tuple[int, ...], settings: Settings) -> in
     places = [identity(engine.ranks[i].name) for i in ranks]
     alone = len(places) <= 1 and not any(place.role == "worker" for place in places)
     return 1 if alone or all(place.tp is not None and place.pp is None for place in places) else None
+
+
+def _world(engine: EngineLog) -> int:
+    """Give how many workers the lines of rank and world speak of, where no settings do."""
+    told = {whole_number(s.text("world_size")) or 1 for s in engine.statements if s.kind in {"rank", "world"}}
+    return max(told, default=1)
 
 
 def _charged(engine: EngineLog, era: Era, settings: Settings) -> bool | None:

@@ -109,6 +109,29 @@ def test_logs_cut_at_any_line(path, place):
     check(b"".join(parts[: place % (len(parts) + 1)]))
 
 
+def quantities(report):
+    """Give the interval of each figure that the first start-up states: (engine, rank or none, name) to its ends."""
+    found = {}
+    for engine in report.startups[0].engines:
+        for account, who in ((engine.capacity, None), *((rank.account, rank.name) for rank in engine.ranks)):
+            found |= {(engine.dp, who, name): quantity.interval for name, quantity in account.quantities.items()}
+    return found
+
+
+@pytest.mark.parametrize("path", SHORT, ids=lambda path: path.stem)
+def test_a_cut_log_knows_less(path):
+    """Wherever a log ends, no figure excludes what its rest goes on to say: no setting is taken for final too early."""
+    parts = sample(path).splitlines(keepends=True)
+    whole = quantities(explain(sample(path)))
+    for end in range(1, len(parts), 1 + len(parts) // 12):
+        try:
+            known = quantities(explain(b"".join(parts[:end])))
+        except expected():
+            continue
+        for name, interval in known.items():
+            assert name not in whole or interval.meet(whole[name]) is not None, (end, name, interval, whole[name])
+
+
 @BRIEF
 @given(st.data())
 def test_lines_spliced_shuffled_dropped_and_repeated(data):
