@@ -145,7 +145,7 @@ def one_request(
 def _checked_blocks(figures: dict[str, Interval], then: Setup) -> Interval:
     """Give the blocks that the check counts on: before 0.20.1 those that the pool holds, whatever the user asked for."""
     given = figures["num_blocks"]
-    if not then.overridden or then.span.low >= CHECK_SEES_OVERRIDE:
+    if then.fixes_blocks is False or then.span.low >= CHECK_SEES_OVERRIDE:
         return given
     fitting = of_pool(figures["kv_pool_memory"], figures["bytes_per_block"])
     return fitting if then.span.high < CHECK_SEES_OVERRIDE else fitting.hull(given)

@@ -112,10 +112,12 @@ def _share(question: Question) -> Share:
 def _blocks(question: Question, per_block: Interval, pools: Sequence[_StagePool], share: Share) -> Interval:
     """Give num_blocks after the change, both ways: from today's count, and from the pool itself."""
     held = question.capacity.interval("num_blocks")
-    if question.now.overridden:
-        return held
+    if question.then.fixes_blocks is not False:
+        asked = question.then.overridden
+        return Interval.exactly(asked) if question.then.fixes_blocks and asked is not None else ANYTHING
     same = same_split(question)
-    by_gain = blocks_after(held, per_block, pools[0].gained, share) if same else ANYTHING
+    follows = same and question.now.fixes_blocks is False
+    by_gain = blocks_after(held, per_block, pools[0].gained, share) if follows else ANYTHING
     if same and len(pools) > 1:
         return by_gain  # the pool is the binding stage's, which no line need tell
     after = question.after

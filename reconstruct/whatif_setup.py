@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parsers.template import whole_number
 from parsers.tuples import NamedTuple
 from reconstruct.change import UnknownRelease
 from reconstruct.eras import BUDGET_WORDS, FIRST_V1, LAST_V0, TOKEN_WORDS, era
@@ -46,7 +47,14 @@ class Setup(NamedTuple):
     block_size: Interval
     explicit: bool
     pool: int | None
-    overridden: bool
+    overridden: int | None
+    """The blocks that the user asked for; see `fixes_blocks` for whether they count."""
+
+    @property
+    def fixes_blocks(self) -> bool | None:
+        """Whether the user's count stands for the pool's; None where the releases left open differ (0.9.1 ignores it)."""
+        ignored = {e.override_ignored for e in self.eras}
+        return False if self.overridden is None or ignored == {True} else None if True in ignored else True
 
     @property
     def world(self) -> int:
@@ -100,11 +108,11 @@ def fits_itself(startup: StartUpLedger) -> bool:
     return bool(startup.log.of("auto_fit"))
 
 
-def _overridden(startup: StartUpLedger) -> bool:
-    """Whether the user fixed the block count."""
-    return (
-        any(map(is_override, startup.log.statements)) or startup.settings.number("num_gpu_blocks_override") is not None
-    )
+def _overridden(startup: StartUpLedger) -> int | None:
+    """Give the block count that the user fixed."""
+    asked = startup.settings.number("num_gpu_blocks_override")
+    lines = (s.text("override_num_blocks") for s in startup.log.statements if is_override(s))
+    return asked if asked is not None else next((n for text in lines if (n := whole_number(text)) is not None), None)
 
 
 def _charged(startup: StartUpLedger, settings: Settings) -> bool | None:

@@ -96,6 +96,15 @@ def test_nothing_changed_holds_what_is(truth):
     assert found.outcome != "does not start"
 
 
+@pytest.mark.parametrize(("version", "fixed"), [("0.9.1", False), ("0.9.2", True)])
+def test_a_block_count_that_is_ignored_fixes_nothing(version, fixed):
+    """0.9.1 prints num_gpu_blocks_override and divides its pool all the same."""
+    asked = start(version, u=0.8, num_blocks_override=700, full_model_len=4096)
+    found = effect(startup_of(asked), Change(gpu_memory_utilization=0.9))
+    assert faults(found, replace(asked, gpu_memory_utilization=0.9)) == []
+    assert (found.after("num_blocks") == (700, 700)) is fixed
+
+
 def test_the_gain_of_a_utilisation_is_exact():
     """dR is T x du to a few bytes, though T itself is known to 5 MiB only."""
     found = effect(startup_of(start(log_level="DEBUG")), Change(gpu_memory_utilization=0.95))

@@ -312,10 +312,9 @@ class Truth:
         return blocks / self.blocks_per_request(self.max_model_len)
 
     def capacity(self, dp: int) -> Capacity:
-        """The planner's answer for one engine; the binding rank is the first with the fewest blocks."""
+        """The planner's answer for one engine; of ranks with equally few blocks the one with the smallest pool binds."""
         counts = {index: self.own_blocks(index) for index in self.of_engine(dp)}
-        shared = {index: self.pool(self.ranks[index]) if self.shares_poorest_pool else 0 for index in counts}
-        binding = min(counts, key=lambda index: (counts[index], shared[index]))
+        binding = min(counts, key=lambda index: (counts[index], self.pool(self.ranks[index])))
         blocks = self.overridden(counts[binding])
         rank = self.ranks[binding]
         return Capacity(
