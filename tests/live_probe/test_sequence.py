@@ -128,6 +128,22 @@ def test_a_card_too_small_names_the_step_it_died_in(start, make_device, config, 
     assert sorted(began) == sorted(s.step for s in result.snapshots if s.when == "after")
 
 
+@pytest.mark.parametrize(
+    ("version", "spare", "starts"),
+    [("0.28.0", 0, True), ("0.28.0", -1, False), ("0.29.0", 1, True), ("0.29.0", 0, False)],
+)
+def test_one_request_must_fit_beside_the_block_that_the_pool_keeps(
+    start, make_device, config, options, version, spare, starts
+):
+    """To the block: get_kv_cache_configs leaves one out since 0.29."""
+    per_block = config["num_hidden_layers"] * 2 * 16 * config["num_key_value_heads"] * 32 * 2
+    pool = (config["max_position_embeddings"] // 16 + spare) * per_block
+    result = start(make_device(), version, options=options._replace(kv_cache_memory_bytes=pool))
+    assert (result.failure is None) is starts
+    if not starts:
+        assert (result.failure.step, result.failure.kind) == ("plan_kv_cache", "StartRefusedError")
+
+
 def test_a_negative_rest_is_measured_and_refused(start, make_device, config):
     """M below zero is a figure like any other; the engine stops at the plan."""
     tight = LaunchOptions(0.04, None, 256, 16)
