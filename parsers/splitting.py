@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parsers.ranks import engines
-from parsers.startups import ONCE_PER_RANK, SIZED, StartUpLog, identity
+from parsers.startups import ONCE_PER_RANK, RANK_KINDS, SIZED, StartUpLog, identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ONCE_PER_SERVER = frozenset(("api_version", "arguments", "banner_version", "changed_arguments"))
 ONCE_PER_ENGINE = frozenset(("engine_config", "engine_config_v0", "engine_config_v1"))
+
+AT_WORK = ONCE_PER_ENGINE | RANK_KINDS | SIZED
+"""What no server says before its arguments."""
 
 
 class _Draft:
@@ -36,6 +39,7 @@ class _Draft:
             or self._other_engine(statement)
             or self._reloads(statement)
             or self._repeats(statement)
+            or self._restarts(statement)
         )
 
     def is_beside(self, statement: Statement) -> bool:
@@ -62,6 +66,13 @@ class _Draft:
             return False
         same_words = [p.text for p in before.fields] == [p.text for p in statement.fields]
         return not (same_words and before.record.time == statement.record.time)  # else a copy of the stream
+
+    def _restarts(self, statement: Statement) -> bool:
+        """Whether a server introduces itself where an engine of its host is at work: that is the next one's first word."""
+        if statement.kind not in ONCE_PER_SERVER or _once_key(statement) in self.once:
+            return False
+        host = statement.record.speaker.host
+        return any(s.kind in AT_WORK and s.record.speaker.host == host for s in self.statements)
 
     def _reloads(self, statement: Statement) -> bool:
         """Whether a process without a name loads weights after it sized its cache: the model was loaded anew."""
