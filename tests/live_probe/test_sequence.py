@@ -250,6 +250,23 @@ def test_the_split_limit_frees_what_a_small_tenant_would_pin(start, make_device,
     assert after > before
 
 
+def test_since_0_31_the_profile_run_is_charged_whole_segments_too(start, make_device, config, options):
+    """Scores of 31.25 MiB take 32 under the split limit."""
+    rows = options._replace(max_num_seqs=256, cudagraph_capture_sizes=(1,))
+    before, after = (
+        values(start(make_device(1024), version, {**config, "vocab_size": 64000}, rows))
+        for version in ("0.30.0", "0.31.0")
+    )
+    assert 0 < after["transient_peak_headroom"] - before["transient_peak_headroom"] <= 2 * MIB
+
+
+def test_the_v1_runner_samples_once_more_after_the_capture(start, make_device):
+    """GPUModelRunner: what that leaves in the cache stays there; the V2 runner does not."""
+    steps = [s.step for s in start(make_device(), "0.20.0").snapshots if s.when == "before"]
+    assert steps[-3:] == ["capture_model", "dummy_sampler_run", "replay_profile_run"]
+    assert "dummy_sampler_run" not in STEPS_0_33
+
+
 def test_the_blas_warm_up_moves_the_workspace_into_the_baseline(start, make_device):
     """0.33 takes it before the first snapshot, 0.32 pays for it in total_consumed."""
     late = values(start(make_device(1024, libraries=30 * MIB), "0.32.0"))
