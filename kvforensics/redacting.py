@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvforensics.report.redaction import redact
-from parsers.prefix import _begins_anew as begins_anew
+from parsers.prefix import begins_anew
 from parsers.width import SIGNS
 
 if TYPE_CHECKING:

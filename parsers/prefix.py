@@ -100,7 +100,7 @@ def records(lines: Sequence[PhysicalLine]) -> list[Record]:
     its message begins.
     """
     reader = _Reader()
-    found = [record for line in unbroken(lines, _begins_anew) for record in _placed(line, reader.read(line))]
+    found = [record for line in unbroken(lines, begins_anew) for record in _placed(line, reader.read(line))]
     found += reader.rest()
     return sorted(found, key=lambda record: record.line) if reader.joined else found
 
@@ -116,7 +116,7 @@ def _placed(line: Line, found: Iterable[Record]) -> Iterator[Record]:
             yield record
 
 
-def _begins_anew(text: str) -> bool:
+def begins_anew(text: str) -> bool:
     """Whether a line is no rest of the one above: it is empty, or begins as loggers, processes and transports do."""
     if not text or pattern("anew").match(text):
         return True
@@ -265,8 +265,9 @@ def _goes_on(broken: str, text: str) -> bool:
         return bool(_broken().match(broken + text, partial=True))
     if broken.endswith("]"):
         return text.startswith(" ")
-    begins_anew = _begins_anew(text) or pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text)
-    return bool(text[:1].strip()) and not begins_anew
+    if begins_anew(text) or pattern("prefix").search(text[:MAX_TOKEN]) or _ends_in_prefix(text):
+        return False
+    return bool(text[:1].strip())
 
 
 def _is_doubtful(m: str) -> bool:

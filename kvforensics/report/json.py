@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kvforensics.report.redaction import redact, without_rest
+from kvforensics.report.redaction import machines, redact, without_rest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvforensics.explanation import Report
     from kvforensics.findings import Verdict
     from kvforensics.findings.finding import Finding
@@ -49,10 +51,11 @@ def _account(account: Account) -> JsonObject:
     }
 
 
-def _engine(engine: EngineLedger) -> JsonObject:
+def _engine(engine: EngineLedger, nodes: Mapping[str, str]) -> JsonObject:
     ranks = [
         {
-            "name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": r.node, **_account(r.account),
+            "name": r.name, "dp": r.dp, "pp": r.pp, "tp": r.tp, "node": nodes.get(r.node or ""),
+            **_account(r.account),
             "modelled": {q.name: quantity_object(q) for q in r.unmeasured},
         }
         for r in engine.ranks
@@ -90,10 +93,12 @@ def finding_object(finding: Finding) -> JsonObject:
 
 
 def startup_object(startup: StartUpLedger, verdict: Verdict | None = None, *, mask: bool = True) -> JsonObject:
-    """Give one start-up, and what was found where it was examined; private details of quoted lines masked if asked."""
+    """Give one start-up, and what was found where it was examined; private details masked if asked."""
     from kvforensics.report.geometry_json import geometry_object  # it writes intervals as this module does
 
-    version = startup.version
+    version, nodes = startup.version, machines(startup, mask=mask)
+    config = {key: startup.settings.get(key) for key in CONFIG_KEYS}
+    geometry = geometry_object(startup.geometry) if startup.geometry else None
     return {
         "engine": "vllm",
         "version": {"stated": version.stated, "low": version.low, "high": version.high, "note": version.note},
@@ -101,10 +106,10 @@ def startup_object(startup: StartUpLedger, verdict: Verdict | None = None, *, ma
         "first_line": startup.log.first_line,
         "last_line": startup.log.last_line,
         "outcome": startup.outcome,
-        "config": {key: startup.settings.get(key) for key in CONFIG_KEYS},
-        "engines": [_engine(e) for e in startup.engines],
+        "config": masked(config) if mask else config,
+        "engines": [_engine(e, nodes) for e in startup.engines],
         "conflicts": [_conflict(c) for c in startup.conflicts],
-        "geometry": geometry_object(startup.geometry) if startup.geometry else None,
+        "geometry": masked(geometry) if mask else geometry,
         "unread": [
             {"line": r.line, "text": (redact(without_rest(r)) if mask else r.text)[:300]} for r in startup.unread
         ],
@@ -114,10 +119,10 @@ def startup_object(startup: StartUpLedger, verdict: Verdict | None = None, *, ma
 
 
 def explain_object(report: Report, *, mask: bool = True) -> JsonObject:
-    """Give the whole report; private details of quoted lines masked if asked."""
+    """Give the whole report; private details masked if asked."""
     return {
         "schema": EXPLAIN_SCHEMA,
-        "source": {"name": report.name, "lines": report.lines},
+        "source": {"name": redact(report.name) if mask else report.name, "lines": report.lines},
         "startups": [startup_object(s, v, mask=mask) for s, v in zip(report.startups, report.verdicts, strict=True)],
     }
 

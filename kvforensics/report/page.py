@@ -9,7 +9,7 @@ from kvforensics.report.findings_section import NO_FINDINGS, FindingsSection, fi
 from kvforensics.report.gaps import Gap, Quote, contradictions, gaps, hints, unread
 from kvforensics.report.geometry_section import GeometrySection, geometry_section
 from kvforensics.report.header import Fact, facts, headline
-from kvforensics.report.redaction import quoted
+from kvforensics.report.redaction import machines, quoted
 from kvforensics.report.sizes import UNKNOWN, bytes_text, gib, gib_text, ratio, whole
 from kvforensics.report.waterfall import Waterfall, waterfall
 from kvforensics.report.wording import NOWHERE, Source, legend, source_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvforensics.explanation import Report
     from kvforensics.report.look import Look
     from reconstruct.interval import Interval
-    from reconstruct.ledger import Account, EngineLedger, RankLedger, StartUpLedger
+    from reconstruct.ledger import Account, EngineLedger, RankLedger
 
 
 class Figure(NamedTuple):
@@ -117,7 +117,7 @@ def _page(report: Report, place: int, look: Look) -> Page:
     startup = report.startups[place]
     shown = startup.engines if look.all_ranks else _tightest(startup.engines)
     sections = tuple(_section(e, look, count=len(startup.engines)) for e in shown)
-    nodes = _nodes(startup, look)
+    nodes = machines(startup, mask=look.redact)
     names = [rank.name for engine in startup.engines for rank in engine.ranks]
     unique = {name for name in names if names.count(name) == 1}
     ranks = [_rank_line(engine, rank, nodes, unique) for engine in startup.engines for rank in engine.ranks]
@@ -247,12 +247,6 @@ def _value(name: str, interval: Interval) -> str:
     if unit == "B":
         return gib_text(interval)
     return ratio(interval) if unit == "1" else whole(interval)
-
-
-def _nodes(startup: StartUpLedger, look: Look) -> dict[str, str]:
-    """Name the machines: by number where names are masked."""
-    names = dict.fromkeys(r.node for e in startup.engines for r in e.ranks if r.node)
-    return {n: f"node {i}" if look.redact else quoted(n, mask=False) for i, n in enumerate(names, start=1)}
 
 
 def _rank_line(engine: EngineLedger, rank: RankLedger, nodes: dict[str, str], unique: set[str]) -> RankLine:

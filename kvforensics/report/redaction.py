@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from parsers.record import Record
+    from reconstruct.ledger import StartUpLedger
 
 MASK = "***"
 SHORT = 160
@@ -144,3 +145,9 @@ def quoted_line(record: Record, *, mask: bool, most: int = SHORT) -> str:
 def without_rest(record: Record) -> str:
     """Give a log line's text; where it may go on from the line above, so may a key that began there, and that is masked."""
     return record.text if record.prefixed else _REST.sub(MASK, record.text)
+
+
+def machines(startup: StartUpLedger, *, mask: bool) -> dict[str, str]:
+    """Give what each machine of a start-up is called: by number where names are masked."""
+    names = dict.fromkeys(rank.node for engine in startup.engines for rank in engine.ranks if rank.node)
+    return {name: f"node {i}" if mask else quoted(name, mask=False) for i, name in enumerate(names, start=1)}

@@ -403,3 +403,20 @@ def test_a_log_that_is_not_there_leaves_no_copy(tmp_path):
 
 def test_the_command_stands_among_the_others():
     assert " redact " in CliRunner().invoke(whole_app(), ["--help"]).output
+
+
+def test_json_says_nothing_of_people_and_machines():
+    """Nor do its own fields: the input's name, the model's path, the addresses of nodes, which stay apart."""
+    loads = [
+        f"(RayWorkerWrapper pid={pid}, ip=10.1.2.{pid}) INFO 05-20 10:00:0{pid} [gpu_model_runner.py:1] "
+        "Model loading took 14.99 GiB and 3.5 seconds"
+        for pid in (3, 4)
+    ]
+    first = "INFO 05-20 10:00:00 [core.py:1] Initializing a V1 LLM engine (v0.9.2) with config: "
+    text = "\n".join([f"{first}model='/home/alice/llama', tensor_parallel_size=2,", *loads])
+    report = explain(text.encode())._replace(name="/home/alice/server.log")
+    masked, whole = (json.dumps(explain_object(report, mask=mask)) for mask in (True, False))
+    assert not any(private in masked for private in ("alice", "10.1.2."))
+    assert all(private in whole for private in ("/home/alice/server.log", "/home/alice/llama", "10.1.2.3"))
+    ranks = json.loads(masked)["startups"][0]["engines"][0]["ranks"]
+    assert {rank["node"] for rank in ranks} == {"node 1", "node 2"}
