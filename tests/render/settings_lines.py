@@ -29,7 +29,7 @@ def namespace(truth: Truth) -> str:
         "tokenizer": None,
         "dtype": "auto",
         **({"kv_cache_dtype": truth.kv_cache_dtype} if truth.since("0.3.0") else {}),
-        "max_model_len": truth.full_model_len,
+        "max_model_len": truth.asked_length,
         "pipeline_parallel_size": truth.pp,
         "tensor_parallel_size": truth.tp,
         **({"data_parallel_size": truth.dp} if truth.since("0.8.0") else {}),
@@ -49,7 +49,7 @@ def non_default(truth: Truth) -> str:
     """`non-default args: {...}` (0.9.0+): what equals a default is left out."""
     values: dict[str, object] = {"model_tag": truth.model, "model": truth.model}
     optional = (
-        ("max_model_len", -1 if truth.auto_fit else truth.full_model_len, None),
+        ("max_model_len", truth.asked_length, None),
         ("pipeline_parallel_size", truth.pp, 1),
         ("tensor_parallel_size", truth.tp, 1),
         ("decode_context_parallel_size", truth.dcp, 1),

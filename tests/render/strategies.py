@@ -236,6 +236,7 @@ def truths(
         moe=shape.moe,
         groups=_groups(shape, options["block_size"]),
         full_model_len=draw(st.sampled_from((512, 2048, 4096, 5003, 8192, 16384, 32768, 131072))),
+        length_given=draw(st.booleans()),
         max_num_batched_tokens=draw(st.sampled_from((2048, 8192))),
         injected=injected,
         cut_at=draw(st.floats(0, 0.7)),

@@ -49,6 +49,8 @@ class Truth:
     block_size: int = 16
     groups: tuple[Group, ...] = ()
     full_model_len: int = 8192
+    length_given: bool = True
+    """Whether it was asked for, or is the model's own."""
     auto_fit: bool = False
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
@@ -204,6 +206,11 @@ class Truth:
     def load_format(self) -> str:
         """Only one loader maps weights that another process holds (0.32.0+ model_executor/model_loader/weight_cache)."""
         return "ipc_cache" if any(rank.external_weight_memory for rank in self.ranks) else "auto"
+
+    @property
+    def asked_length(self) -> int | None:
+        """`--max-model-len`: -1 leaves it to what fits."""
+        return -1 if self.auto_fit else self.full_model_len if self.length_given else None
 
     @property
     def raw_frame_budget(self) -> int:
