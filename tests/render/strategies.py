@@ -215,7 +215,7 @@ def truths(
     engines: list[Engine] = ["V0"] if since(V0_LAST, version) else []
     engines += ["V1"] if since(version, V1_FIRST) else []
     engine = draw(st.sampled_from(engines))
-    hybrid = engine == "V1" and since(version, "0.19.1") and draw(st.integers(0, 4)) == 0
+    hybrid = engine == "V1" and since(version, "0.14.0") and draw(st.integers(0, 4)) == 0
     shape = draw(st.sampled_from(HYBRIDS if hybrid else SHAPES))
     place = draw(topologies(version, engine, shape.moe, hybrid))
     u = draw(utilizations)
