@@ -15,7 +15,7 @@ from parsers.rules import RULES
 FRAGMENTS = (
     "GiB", "lloc", 'py",', "tiali", "CPU ", "CUDA", "kv c", "Usin", "orld", "axim", "x_nu", "uto-", "oadi", "neCo", "idin",
     "kes ", "Work", "Appl", "vLLM", "Sett", "gs: ", "ptur", "most", "p sp", "oad ", "  ver", "  mod", "Hybr", "mamb", " GB ",
-    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ", "nd task", 'E":[',
+    "ckpo", "Uvic", "Init", "h.co", "ks: ", "ze: ", "re: ", "No a", "failed ", "nd task", "Cuda", "HIP ", 'E":[',
 )  # fmt: skip
 """Every rule's sample holds one of these (a test says which does not: add a fragment of its words).
 
@@ -23,7 +23,7 @@ Four letters are enough where they begin unlike common words: the search compare
 each that turns up often costs a look. The search slows down faster than the set grows (benchmarks/streaming.py measures).
 """
 
-ERRORS = ("Error: ", "Exception: ")
+ERRORS = ("Error: ", "Exception: ", "OutOfResources: ")
 """Every exception's last line holds one of these; a sentence may stand behind it."""
 
 MEMORY = ("GiB", " MiB", "KV cache ", "out of memory")

@@ -25,7 +25,9 @@ ERROR = Rule(
 )
 """The last line of any traceback; it stands apart from RULES because its first words are not fixed."""
 
-_ERROR_LINE = r"(?P<error_class>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))(?:: (?P<message>.*))?$"
+_ERROR_LINE = (
+    r"(?P<error_class>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|OutOfResources))(?:: (?P<message>.*))?$"
+)
 
 MAX_ERROR = 4096
 """Characters of an error's line that are read."""
@@ -100,7 +102,7 @@ def _error_pattern() -> re.Pattern[str]:
 
 def _error(record: Record) -> Statement | None:
     """Read the line that names an exception, where no rule knows its message."""
-    if "Error" not in record.text and "Exception" not in record.text:
+    if not any(word in record.text for word in ("Error", "Exception", "OutOfResources")):
         return None
     match = _error_pattern().match(record.text[:MAX_ERROR].strip())
     if not match:

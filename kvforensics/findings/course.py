@@ -45,6 +45,7 @@ OF_ONE_REQUEST = ("CancelledError", "ClientDisconnect", "ExceptionGroup", "HTTPE
 """Classes that end a request or a client's wait, not the engine."""
 
 CAUSES = (
+    ("a kernel asks for more shared memory than the card has", ("OutOfResources",)),
     ("access to the model was denied", ("403", "401", "gated", "huggingface.co", "Repository", "LocalEntryNotFound")),
     ("devices are missing", ("No CUDA", "CUDA device", "number of GPUs", "available GPUs", "device count")),
     ("the sharding does not fit the model", ("divisible",)),

@@ -16,11 +16,11 @@ from kvforensics.findings.finding import (
     Threshold,
     Unsaid,
 )
+from kvforensics.findings.out_of_memory import holders
 from kvforensics.findings.peaks import ABOVE_MODEL, SURE_MODEL, unexplained_peak
 from kvforensics.report.sizes import gib, gib_text
-from parsers.rules.out_of_memory import other_processes
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.rounding import GIB, implied
+from reconstruct.rounding import GIB
 
 ONE_RANK_HELD = Threshold(
     "ONE_RANK_HELD", int(0.65 * GIB), "T - F of a lone rank on an empty card: 0.23 to 0.61 GiB over eleven card models"
@@ -113,7 +113,7 @@ def _held_by_others(case: Case) -> Finding | Unsaid | None:
     least = max(0, min((high(u) for _, u in used), default=float("inf")))  # below 0 only where lines contradict
     beyond += [(h, u, least) for h, u in used if low(u) - least > ABOVE_PEERS.value]
     worst = max(beyond, key=lambda b: low(b[1]) - b[2], default=None)
-    named = [s for s in case.of("out_of_memory") if other_processes(s)]
+    named = [s for s in case.of("out_of_memory") if holders(s)[1]]
     if worst is None and not named:
         return None if used else Unsaid("memory-held-by-others", BASELINE_UNKNOWN)
     detail, lost, lines = "", ANYTHING, case.lines("free_below_requested")
@@ -129,8 +129,8 @@ def _held_by_others(case: Case) -> Finding | Unsaid | None:
         if _unified(case):
             detail += " On unified memory it can also be the page cache."
     for said in named[:1]:
-        parts = [f"process {pid} {gib_text(implied(size))}" for pid, size in other_processes(said)]
-        named_ones = f"Torch's error names {', '.join(parts)}; one may be this process, seen from another namespace."
+        parts = [f"process {pid} {gib_text(size)}" for pid, size in holders(said)[1]]
+        named_ones = f"Torch's error names {', '.join(parts)} beside this process."
         detail = f"{detail} {named_ones}".strip()
         lines = merged(lines, (said.line,))
     action = Action(

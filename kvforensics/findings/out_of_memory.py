@@ -11,6 +11,7 @@ from kvforensics.report.sizes import gib_text, whole
 from parsers.rules.out_of_memory import called, other_processes
 from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
+from reconstruct.ledger import is_measured
 from reconstruct.rounding import implied
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def first_death(case: Case) -> Death | None:
     if error.kind == "out_of_memory_warm_up":
         steps.append("sampler-warmup")
     reached = max(steps, key=STEPS.index)
-    if reached == "kv-allocation" and printed(error, "oom_private") != ANYTHING and not _sleeps(case):
+    in_pools = printed(error, "oom_private") != ANYTHING and not _sleeps(case)
+    if reached == "kv-allocation" and in_pools and _running(everything[:at]) != reached:
         reached = "capture"  # private pools hold graphs, and the graph profile's were freed before
     return Death(error, reached)
 
@@ -93,15 +95,30 @@ def _running(before: tuple[Statement, ...]) -> str:
     return known[-1] if known else "profile" if "forward" in seen else "load"
 
 
+def holders(error: Statement) -> tuple[Interval, tuple[tuple[int, Interval], ...]]:
+    """Give what this process held, and every other by its pid, as torch's text has it.
+
+    In a container the driver knows this process by another pid: torch then says nothing of it, or 0 bytes, and lists it
+    among the others. It is the one that holds what torch had allocated; if no other can be, the largest.
+    """
+    own, allocated = printed(error, "oom_in_use"), printed(error, "oom_allocated")
+    listed = [(pid, implied(used)) for pid, used in other_processes(error)]
+    if own != ANYTHING and high(own) >= low(allocated):
+        return own, tuple(listed)
+    itself = max((p for p in listed if high(p[1]) >= low(allocated)), key=lambda p: low(p[1]), default=None)
+    return itself[1] if itself else ANYTHING, tuple(p for p in listed if p is not itself)
+
+
 def _account(case: Case, error: Statement) -> str:
     tried, free, total = printed(error, "oom_tried"), printed(error, "oom_free"), printed(error, "total_memory")
-    own, others = printed(error, "oom_in_use"), other_processes(error)
+    own, others = holders(error)
     parts = []
     if tried != ANYTHING:
-        parts.append(f"wanted {gib_text(tried)}, free {gib_text(free)} of {gib_text(total)}")
+        of = f"on {gib_text(total)}" if free == ANYTHING else f"free {gib_text(free)} of {gib_text(total)}"
+        parts.append(f"wanted {gib_text(tried)}, {of}")
     if own != ANYTHING:
         parts.append(f"this process held {gib_text(own)}")
-    parts += [f"process {pid} held {gib_text(implied(used))}" for pid, used in others]
+    parts += [f"process {pid} held {gib_text(used)}" for pid, used in others]
     allocated, spare = printed(error, "oom_allocated"), printed(error, "oom_unallocated")
     if allocated != ANYTHING:
         parts.append(f"torch had allocated {gib_text(allocated)}")
@@ -110,7 +127,7 @@ def _account(case: Case, error: Statement) -> str:
     if spare != ANYTHING:
         parts.append(f"{gib_text(spare)} reserved but unallocated")
     budget = case.value("requested_memory")
-    if own != ANYTHING and budget.low is not None:
+    if own != ANYTHING and budget.low is not None and is_measured(budget):
         parts.append(f"the budget was {gib_text(budget)}, so {gib_text(own.minus(budget))} stood outside it")
     return sentence(parts) if parts else "The text gives no figures."
 

@@ -68,11 +68,15 @@ RULES = (
         ("0.8.0", "0.33.0"),
         "CUDA out of memory occurred when warming up sampler with 1024 dummy requests",
     ),
-    Rule(
-        "out_of_memory_plain",
-        "CUDA error: out of memory",
-        ("0.2.7", "0.33.0"),
-        "CUDA error: out of memory",
+    *(
+        Rule("out_of_memory_plain", text, ("0.2.7", "0.33.0"), text)
+        for text in (
+            "CUDA error: out of memory",
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+            "CUDA driver error: out of memory",
+            "HIP error: out of memory",
+            "Cuda failure 2 'out of memory'",  # NCCL's last error
+        )
     ),
     Rule(
         "engine_failed",

@@ -47,6 +47,9 @@ _FORMS = (
 )  # fmt: skip
 """From the fullest to the barest: of those that read equally far, the first is taken."""
 
+_NO_FREE = _HEAD.replace(" of which {oom_free:size} is free", "") + " "
+_NO_FREE_SAMPLE = " out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 23.91 GiB. "
+
 _OLD = " out of memory. Tried to allocate {oom_tried:size} (GPU {device:count}; {total_memory:size} total capacity; "
 _OLD_SAMPLE = " out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total capacity; "
 
@@ -81,6 +84,15 @@ RULES = (
         Rule("out_of_memory", device + form, _ALL, device + sample)
         for device in ("CUDA", "HIP", "XPU")
         for form, sample in _FORMS
+    ),
+    Rule("out_of_memory", "XPU" + _NO_FREE + _SPLIT, _ALL, "XPU" + _NO_FREE_SAMPLE + _SPLIT_SAMPLE),
+    Rule(  # the plugin for Ascend
+        "out_of_memory",
+        _OLD.replace(" out", "NPU out").replace("(GPU", "(NPU") + "{oom_allocated:size} already allocated; "
+        "{oom_active:size} current active; {oom_free:size} free; {oom_reserved:size} reserved in total by PyTorch",
+        _ALL,
+        "NPU out of memory. Tried to allocate 22.00 MiB (NPU 6; 60.97 GiB total capacity; 10.24 GiB already allocated; "
+        "10.24 GiB current active; 19.79 MiB free; 10.65 GiB reserved in total by PyTorch",
     ),
     Rule(  # before torch 2.1
         "out_of_memory",

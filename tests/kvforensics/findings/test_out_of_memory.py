@@ -132,3 +132,69 @@ def test_the_same_error_as_record_and_traceback_is_one_finding() -> None:
     log = oom(Failure.OOM_LOADING)
     assert log.count("CUDA out of memory") > 1
     assert isinstance(found(log, "oom-at-load").cost.bytes, Interval)
+
+
+BEFORE = (
+    "(EngineCore pid=7) INFO 11-19 12:15:00 [core.py:93] Initializing a V1 LLM engine (v0.27.0) with config: model='m/x', "
+    "tensor_parallel_size=1\n"
+    "(EngineCore pid=7) INFO 11-19 12:15:40 [gpu_model_runner.py:9] Model loading took 14.99 GiB memory and 5.2 seconds\n"
+    "(EngineCore pid=7) INFO 11-19 12:16:00 [gpu_worker.py:9] Available KV cache memory: 53.11 GiB\n"
+)
+WHERE = (
+    "(EngineCore pid=7) ERROR 11-19 12:16:36 [core.py:842] Traceback (most recent call last):\n"
+    '(EngineCore pid=7) ERROR 11-19 12:16:36 [core.py:842]   File "/usr/vllm/v1/worker/gpu_model_runner.py", line 42, in '
+    "{function}\n"
+)
+
+
+def found_in(error: str, function: str = "initialize_kv_cache_tensors") -> list[Finding]:
+    """The findings of a start that dies in a call with an error."""
+    said = "(EngineCore pid=7) ERROR 11-19 12:16:36 [core.py:842] "
+    return list(explain((BEFORE + WHERE.format(function=function) + said + error).encode()).verdicts[0].findings)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 23.91 GiB. "
+        + SPLIT.format(""),
+        (
+            "RuntimeError: NPU out of memory. Tried to allocate 22.00 MiB (NPU 6; 60.97 GiB total capacity; 10.24 GiB already "
+            "allocated; 10.24 GiB current active; 19.79 MiB free; 10.65 GiB reserved in total by PyTorch) If reserved memory is"
+        ),
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "torch.AcceleratorError: CUDA error: out of memory",
+        (
+            "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317, unhandled cuda error, NCCL version 2.21.5\n"
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'"
+        ),
+    ],
+    ids=["XPU", "NPU", "cuBLAS", "CUDA", "NCCL"],
+)
+def test_memory_runs_out_in_many_words(error: str) -> None:
+    assert [f.id for f in found_in(error)] == ["oom-at-kv-allocation"]
+
+
+def test_a_kernel_that_does_not_fit_is_no_lack_of_device_memory() -> None:
+    (found,) = found_in(
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, limit: 101376."
+    )
+    assert found.id == "not-a-memory-failure"
+    assert "more shared memory than the card has" in found.detail
+
+
+def test_the_call_that_died_outranks_private_pools() -> None:
+    assert found_in(f"torch.OutOfMemoryError: {HEAD}{OWN}{SPLIT.format(PRIVATE)}")[0].id == "oom-at-kv-allocation"
+
+
+@pytest.mark.parametrize("own", ["", "Including non-PyTorch memory, this process has 0 bytes memory in use. "])
+def test_this_process_by_another_pid_is_no_neighbour(own: str) -> None:
+    """A container's driver knows it by the host's pid: the one that holds what torch had allocated."""
+    others = "Process 258800 has 94.49 GiB memory in use. "
+    (found,) = found_in(f"torch.OutOfMemoryError: {HEAD}{others}{own}{SPLIT.format('')}")
+    assert "this process held 94.49 ±0.005 GiB" in found.detail
+
+
+def test_a_budget_that_nothing_bounds_says_nothing_of_what_stood_outside() -> None:
+    found = found_in(f"torch.OutOfMemoryError: {HEAD}{OWN}{SPLIT.format('')}")
+    assert "outside" not in found[0].detail
