@@ -81,6 +81,8 @@ PATTERNS = {
     # 0.4.3-0.30 patch stdout to write it; Ray prints the same form, without a name before it knows one.
     "process": r"\((?:(?P<name>[^()]{1,80}?) )?pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[^()\s,]{1,60}))?\)(?: |$)",
     "stern": r"(?P<host>[a-z][a-z0-9.-]{2,120} [a-z][a-z0-9-]{0,62}) (?=\d{4}-\d\d-\d\dT\d\d:)",
+    # What the console of Google Cloud copies.
+    "console": r"[A-Z]{4,9} (?P<stamp>\d{4}-\d\d-\d\dT\d\d:[\d:.]{5,18}Z?)(?: \[[^\]]{1,120}\])? ",
     "bullet": r"[-*\u2022] (?=\S)",
     "stamp": STAMP + r"(?:\t| - |\s{0,9}\| ?|, ?|: | {1,9}|$)",
     "cri": STAMP + r" (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S{0,40})?(?: |$)",
@@ -210,7 +212,7 @@ def _by_words(body: str) -> tuple[str, ...]:
     if ": (" in body[:100] or ": INFO" in body[:100] or ": WARN" in body[:100]:
         names.append("node")
     if " 20" in body[:190]:
-        names.append("stern")
+        names += ["stern", "console"]
     if body.startswith("EVENTS\t"):
         names.append("events")
     if "\t" in body[:242]:

@@ -26,6 +26,9 @@ each that turns up often costs a look. The search slows down faster than the set
 ERRORS = ("Error: ", "Exception: ", "OutOfResources: ")
 """Every exception's last line holds one of these; a sentence may stand behind it."""
 
+BARE_ERRORS = ("AssertionError", "NotImplementedError")
+"""Exceptions that are raised without a message."""
+
 MEMORY = ("GiB", " MiB", "KV cache ", "out of memory")
 """Words of lines worth listing where no rule took them, so that new wordings show."""
 
@@ -47,14 +50,14 @@ FADING = (" throughput: ",)
 @functools.cache
 def fragments() -> tuple[bytes, ...]:
     """Give what the whole log is searched for."""
-    return tuple(f.encode() for f in (*FRAGMENTS, *ERRORS))
+    return tuple(f.encode() for f in (*FRAGMENTS, *ERRORS, *BARE_ERRORS))
 
 
 @functools.cache
 def words() -> tuple[bytes, ...]:
     """Give what a line must hold beside a fragment to be read."""
     said = (word for rule in RULES for word in literals(rule))
-    return tuple(w.encode() for w in dict.fromkeys((*said, *MEMORY, *ERRORS, BYTES)))
+    return tuple(w.encode() for w in dict.fromkeys((*said, *MEMORY, *ERRORS, *BARE_ERRORS, BYTES)))
 
 
 @functools.cache

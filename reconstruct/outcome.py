@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parsers.startups import identity
+
 if TYPE_CHECKING:
+    from parsers.rule import Statement
     from parsers.startups import StartUpLog
 
 SERVING = frozenset(("server_started", "serving"))
@@ -15,6 +18,17 @@ FATAL = frozenset(
     )
 )  # fmt: skip
 """Sentences that no start survives; a traceback counts only where no warning carries it."""
+
+LAST_STEPS = frozenset(("graph_captured", "graph_pool", "usage", "usage_consumed"))
+"""What is said when little is left of a start."""
+
+
+def _is_grave(statement: Statement, *, nearly_up: bool) -> bool:
+    """Whether an error ends the start: no warning carries it, nor, once that is nearly up, a trainer or a client."""
+    name = statement.record.speaker.name
+    if nearly_up and name is not None and not identity(name).role:
+        return False
+    return statement.kind in {"error", "traceback"} and statement.record.level in {None, "ERROR", "CRITICAL"}
 
 
 def outcome(log: StartUpLog) -> str:
@@ -28,7 +42,9 @@ def outcome(log: StartUpLog) -> str:
         return "ready"
     if "engine_initialised" in kinds and "constructing" not in kinds[kinds.index("engine_initialised") :]:
         return "ready"
+    nearly_up = False
     for s in log.statements:
-        if s.kind in FATAL or (s.kind in {"error", "traceback"} and s.record.level in {None, "ERROR", "CRITICAL"}):
+        nearly_up = nearly_up or s.kind in LAST_STEPS
+        if s.kind in FATAL or _is_grave(s, nearly_up=nearly_up):
             return "failed"
     return "unfinished"

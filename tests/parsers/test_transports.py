@@ -86,6 +86,7 @@ TRANSPORTS = {
     "CloudWatch as JSON": listed({"timestamp": 1736064540000, "message": "@"}, 4),
     "GCP as JSON": listed({"insertId": "x", "severity": "INFO", "textPayload": "@"}, 2),
     "GCP as YAML": by_line(yaml),
+    "GCP's console": by_line(lambda _, line: f"INFO {STAMP} [resource.labels.containerName: vllm] {line}"),
     "supervisor": by_line(lambda _, line: f"2026-01-05 08:09:00,123 DEBG 'vllm' stderr output:\n{line}"),
     "ts": by_line(lambda _, line: f"{DAY} {line}"),
     "ts, seconds": by_line(lambda _, line: f"1736064540.123456 {line}"),
