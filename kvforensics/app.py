@@ -10,7 +10,8 @@ import typer
 
 from kvforensics import explaining, options
 from kvforensics.errors import ExitCode, UsageFault
-from kvforensics.explaining import FORMATS, NEVER, Request
+from kvforensics.explaining import NEVER, Request
+from kvforensics.output import FORMATS
 from kvforensics.terminal import answer, complain, ended, write
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.choices import check_choice, chosen_startup, facts_given
 from kvforensics.errors import ExitCode, UsageFault, code_of, expected
+from kvforensics.output import FORMATS
 from kvforensics.report.look import Look
 from kvforensics.terminal import complain, write
 from parsers.tuples import NamedTuple
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from kvforensics.explanation import Report
     from reconstruct.rebuild import Given
 
-FORMATS = ("table", "markdown", "json", "html", "svg", "jira", "slack", "csv")
 NEVER = "never"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from parsers.tuples import NamedTuple
@@ -109,26 +110,5 @@ def rendered(documents: Sequence[Document], form: str, look: Look, *, colour: bo
         from kvforensics.report import document_table
 
         return document_table.render(documents, look, colour=colour)
-    if form == "markdown":
-        from kvforensics.report import document_markdown
-
-        return document_markdown.render(documents, look)
-    if form == "html":
-        from kvforensics.report import document_html
-
-        return document_html.render(documents, look)
-    if form == "svg":
-        from kvforensics.report import document_svg
-
-        return document_svg.render(documents, look)
-    if form == "jira":
-        from kvforensics.report import document_jira
-
-        return document_jira.render(documents, look)
-    if form == "slack":
-        from kvforensics.report import document_slack
-
-        return document_slack.render(documents, look)
-    from kvforensics.report import document_csv
-
-    return document_csv.render(documents, look)
+    module = import_module(f"kvforensics.report.document_{form}")  # only what the form needs: the command is quick
+    return str(module.render(documents, look))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
@@ -28,25 +29,7 @@ def render(report: Report, form: str, look: Look) -> str:
 
     Raises UsageFault where `look` asks for a start-up that is not there.
     """
-    if form == "html":
-        from kvforensics.report import html
-
-        return html.render(report, look)
-    if form == "svg":
-        from kvforensics.report import svg
-
-        return svg.render(report, look)
-    if form == "csv":
-        from kvforensics.report import csv
-
-        return csv.render(report, look)
-    if form == "jira":
-        from kvforensics.report import jira
-
-        return jira.render(report, look)
-    from kvforensics.report import slack
-
-    return slack.render(report, look)
+    return str(import_module(f"kvforensics.report.{form}").render(report, look))
 
 
 def render_brief(report: Report, form: str, look: Look) -> str:

@@ -134,8 +134,9 @@ def both(test):
 
 @both
 def test_html_shows_any_text_as_text(text):
-    page = parsed(rendered((plain(text),), "html", PLAIN, colour=False))
-    assert sorted(page.tags) == sorted(parsed(rendered((plain("x"),), "html", PLAIN, colour=False)).tags)
+    page, other = (parsed(rendered((plain(words),), "html", PLAIN, colour=False)) for words in (text, "x"))
+    tags, plain_tags = ([tag for tag in one.tags if tag != "span"] for one in (page, other))  # a flag stands in one
+    assert sorted(tags) == sorted(plain_tags)
     assert "".join(page.words).count(text) >= 6
 
 
