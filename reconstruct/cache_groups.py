@@ -96,8 +96,9 @@ def _count(log: StartUpLog, era: Era, *, agree: bool) -> int | None:
 def _agree(tokens: Interval, concurrency: Interval, length: Interval, size: Interval) -> bool:
     """Whether blocks / blocks of a request, taken for one group, is the printed concurrency, and for more is not.
 
-    With several groups the token count leaves all but one out, and windowed groups take one block more than the length:
-    concurrency then falls short by at least half a block in a request's, which the two printed decimals must resolve.
+    Of n blocks in g groups the token count shows n // g, and windowed groups take one block more than the length's p:
+    concurrency, n / (g p + g - 1), then falls short of n // g / p by (1 - 1 / concurrency) / (2 p + 1) of it or more,
+    which the two printed decimals must resolve. Where the pool holds just one request, nothing is left to see.
     """
     if not (tokens.is_point and length.is_point and size.is_point) or concurrency.low is None or not concurrency.high:
         return False
@@ -105,5 +106,6 @@ def _agree(tokens: Interval, concurrency: Interval, length: Interval, size: Inte
     if per_request < 1:
         return False  # a damaged line
     one_group = int(tokens.low or 0) / int(size.low or 1) / per_request
-    resolved = (concurrency.high - concurrency.low) / concurrency.high < 1 / (2 * per_request)
-    return resolved and concurrency.low <= one_group <= concurrency.high
+    if one_group <= 1 or not concurrency.low <= one_group <= concurrency.high:
+        return False
+    return (concurrency.high - concurrency.low) / concurrency.high < (1 - 1 / one_group) / (2 * per_request + 1)

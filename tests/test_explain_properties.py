@@ -11,7 +11,7 @@ from kvforensics.explanation import NothingToExplain, explain
 from tests.kvforensics.start_ups import rank, start
 from tests.render import lines, strategies, wrappers
 from tests.render.numbers_as_printed import GIB
-from tests.render.parts import INJECTABLE, Failure, Scope
+from tests.render.parts import INJECTABLE, Failure, Group, Scope
 
 RELAXED = settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -225,3 +225,11 @@ def test_workers_of_unknown_stages_need_not_share_a_block():
     )
     staged = start("0.9.0.1", engine="V0", pp=3, ranks=ranks)
     assert told(staged, lambda line: "pipeline_parallel_size" not in line) == []
+
+
+def test_a_pool_of_one_request_does_not_tell_its_groups():
+    """35 blocks in two groups print as 17 x 16 tokens, and hold one request of 17 + 18 blocks: 1.00, as one group would."""
+    two = (Group("full", 16), Group("sliding", 16, 128))
+    shape = {"architecture": "GptOssForCausalLM", "model": "example-org/two-windows", "groups": two}
+    full = start("0.19.1", kv_cache_memory_bytes=35 * 917504, full_model_len=272, **shape)
+    assert told(full) == []
