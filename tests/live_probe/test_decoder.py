@@ -55,7 +55,7 @@ def test_scores_of_all_ranks_are_gathered(make_device, config):
     device = make_device(backing="cpu")
     with device.running(), torch.no_grad():
         decoder = Decoder(shape, device.torch_device, "float32", compiled=True)
-        hidden = torch.ones(3, 128)
+        hidden = torch.eye(3, 128)
         local = torch.nn.functional.linear(hidden, decoder.head)
         scores = decoder.logits(hidden)
     assert local.shape == (3, 512)

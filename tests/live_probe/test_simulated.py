@@ -107,7 +107,7 @@ def test_sort_takes_the_scratch_of_its_cuda_kernel():
 
 @pytest.mark.parametrize(
     ("rows", "columns", "per_element"),
-    [(256, 1024, 0), (0, 5000, 0), (1, 5000, 20), (64, 5000, 32), (128, 5000, 20)],
+    [(256, 1024, 0), (0, 5000, 0), (1, 5000, 20), (127, 5000, 32), (128, 5000, 20)],
 )
 def test_sort_scratch_follows_the_kernel_that_is_chosen(rows, columns, per_element):
     """SortStable.cu: launch_stable_sort_kernel."""
