@@ -108,6 +108,10 @@ def test_other_control_sequences_go_with_their_escape_byte_only():
     assert plain("\x1b[2K\x1b[1A\x1b]0;title\x07text [2K]") == "text [2K]"
 
 
+def test_a_record_out_of_a_page_is_a_record():
+    assert peel("{&quot;message&quot;: &quot;text&quot;}").text == "text"
+
+
 def test_pasted_blanks():
     assert plain("\ufeffINFO\xa0x") == "INFO x"
 
