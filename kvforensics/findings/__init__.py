@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvforensics.findings import course, graphs, host, layout, limits, neighbours, out_of_memory, peaks, readings
 from kvforensics.findings.case import Case
-from kvforensics.findings.finding import NOTE, SEVERITIES, Finding, FindingRule, Unsaid
+from kvforensics.findings.finding import ERROR, NOTE, SEVERITIES, Finding, FindingRule, Unsaid
 from parsers.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -29,13 +29,15 @@ RULES: tuple[FindingRule, ...] = (
     *course.RULES,
 )
 BY_ID = {rule.id: rule for rule in RULES}
+REASONS = frozenset(("cause-cut-off", "not-a-memory-failure"))
+"""What a failed start ended by, where that is no error of memory: no warning stands before it."""
 
 
 class Verdict(NamedTuple):
     """What the rules say of one start-up."""
 
     findings: tuple[Finding, ...]
-    """By severity, then by cost; causes before what follows from them."""
+    """Errors, what else a failed start ended by, the rest by severity, then by cost; causes before what follows from them."""
     unsaid: tuple[Unsaid, ...]
     """Rules that lacked a fact."""
 
@@ -51,17 +53,24 @@ def _verdict(case: Case) -> Verdict:
     found = [x for x in said if isinstance(x, Finding)]
     if any(f.severity != NOTE for f in found):
         found = [f for f in found if f.id != "healthy"]
+    if any(f.id in REASONS or (f.severity == ERROR and f.id != "unexplained-failure") for f in found):
+        found = [f for f in found if f.id != "unexplained-failure"]
     return Verdict(ordered(found), tuple(x for x in said if isinstance(x, Unsaid)))
 
 
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Sort by severity, then by cost, the dearest first; then put each cause before what it caused."""
+    """Sort by weight, then by cost, the dearest first; then put each cause before what it caused."""
     places = {rule.id: i for i, rule in enumerate(RULES)}
-    sorted_ones = sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -_bytes(f), places[f.id]))
+    sorted_ones = sorted(findings, key=lambda f: (weight(f), -_bytes(f), places[f.id]))
     found: list[Finding] = []
     for one in sorted_ones:
         _place(one, sorted_ones, found)
     return tuple(found)
+
+
+def weight(finding: Finding) -> tuple[bool, bool, int]:
+    """Give what sorts a finding before others: an error, then what the start ended by, then its severity."""
+    return finding.severity != ERROR, finding.id not in REASONS, SEVERITIES.index(finding.severity)
 
 
 def _place(one: Finding, every: Sequence[Finding], found: list[Finding]) -> None:

@@ -30,6 +30,9 @@ WRAPPERS = (
 )  # fmt: skip
 """Errors that only repeat another process's."""
 
+PASSING_ON = frozenset(("engine_failed", "worker_failed"))
+"""Sentences with which a process ends because another did."""
+
 OF_MEMORY_TOO = (
     "out of memory",
     "not enough memory",
@@ -92,6 +95,15 @@ def first_cause(statements: tuple[Statement, ...]) -> Cause | None:
     return None
 
 
+def last_word(statements: tuple[Statement, ...]) -> Statement | None:
+    """Give the sentence that a failed start ended by: of memory, else the first cause, else one that passes it on."""
+    cause = first_cause(statements)
+    of_memory = [s for s in statements if s.kind in MEMORY]
+    passed_on = [s for s in statements if s.kind in PASSING_ON]
+    errors = [s for s in statements if s.kind in {"error", "traceback"}]
+    return next(iter([*of_memory, *([cause.statement] if cause else []), *passed_on, *errors]), None)
+
+
 def _kind(text: str) -> str:
     return next(
         (kind for kind, words in CAUSES if any(w in text for w in words)),
@@ -118,6 +130,19 @@ def _not_memory(case: Case) -> Finding | None:
     return Finding(
         "not-a-memory-failure", NOTE, "Memory is not what stopped this start", detail, (cause.statement.line,)
     )
+
+
+def _unexplained(case: Case) -> Finding | None:
+    """Name what a failed start ended by, which examine() drops where another finding says why."""
+    end = last_word(case.ledger.log.statements) if case.ledger.outcome == "failed" else None
+    if end is None:
+        return None
+    detail = f"The start ended by: {_quoted(end.record.text.strip())}"
+    if end.kind in PASSING_ON:
+        detail += " That only passes on an error, which stands in no line that was read."
+    elif end.kind not in MEMORY and _speaks_of_memory(end.record.text):
+        detail += " It speaks of memory, but not in vLLM's own words: what it counted, the ledger does not hold."
+    return Finding("unexplained-failure", ERROR, "The start failed, and no rule explains why", detail, (end.line,))
 
 
 def _quoted(text: str) -> str:
@@ -264,6 +289,14 @@ RULES = (
         "The start failed, its cause is in the log, and neither the cause nor anything beside it speaks of memory.",
         ("error", "traceback"),
         _not_memory,
+    ),
+    FindingRule(
+        "unexplained-failure",
+        (ERROR,),
+        "The line that the start ended by.",
+        "The start failed, and no other finding is an error or says that memory is not why.",
+        ("error", "traceback", "engine_failed", "worker_failed"),
+        _unexplained,
     ),
     FindingRule(
         "healthy",

@@ -43,6 +43,15 @@ def _raise_utilization(case: Case, gap: Interval) -> Action | None:
     )
 
 
+def _higher_utilization(case: Case, missing: Interval) -> Action | None:
+    """Give the way up without a figure; None on the CPU backend and where the card surely has no room."""
+    host = bool(case.of("cpu_auto")) or case.ledger.settings.text("device") == "cpu"
+    room = high(case.value("initial_free_memory")) - low(case.value("requested_memory"))
+    if host or room <= max(low(missing), 0):
+        return None
+    return Action("--gpu-memory-utilization higher", (), "the card must have that much free: nvidia-smi tells")
+
+
 def _request_does_not_fit(case: Case) -> Finding | None:
     """Read V1's refusal in GiB or V0's in tokens."""
     refusals = case.of("need", "too_long")
@@ -114,7 +123,8 @@ def _no_kv_memory(case: Case) -> Finding | None:
         ("requested_memory", "budget"), ("total_consumed", "consumed at rest"), ("transient_peak_headroom", "activation peak"),
         ("cudagraph_memory_applied", "graphs"), ("available_kv_cache_memory", "left for the KV cache"),
     )  # fmt: skip
-    account = [f"{label} {gib_text(q.interval)}" for name, label in terms if (q := case.quantity(name)) is not None]
+    stated = [(label, q.interval) for name, label in terms if (q := case.quantity(name)) is not None]
+    account = [f"{label} {gib_text(interval)}" for label, interval in stated if interval != Interval.exactly(0)]
     eaters = [(name, label) for name, label in terms[1:4] if low(case.value(name)) > 0]
     largest = max(eaters, key=lambda t: low(case.value(t[0])), default=None)
     left = case.value("available_kv_cache_memory")
@@ -130,7 +140,7 @@ def _no_kv_memory(case: Case) -> Finding | None:
     )
     lines = merged(case.lines("no_kv_memory", "auto_fit_failed"), *(h.quantity.lines for h in empty))
     lines = merged(lines, case.evidence("total_consumed", "transient_peak_headroom"))
-    actions = tuple(a for a in (raised, smaller) if a)
+    actions = tuple(a for a in (raised or _higher_utilization(case, missing), smaller) if a)
     return Finding("no-kv-memory", ERROR, "Nothing left for the KV cache", detail, lines, Cost(missing), actions)
 
 

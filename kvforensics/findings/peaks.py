@@ -22,9 +22,7 @@ def _batched_tokens(case: Case) -> Finding | Unsaid | None:
         case.value(n) for n in ("transient_peak_headroom", "requested_memory", "available_kv_cache_memory")
     )
     if peak.low is None or peak.high is None:
-        return Unsaid(
-            "batched-tokens-eat-kv", "the activation peak: at DEBUG from 0.11 to 0.25, at INFO in 0.10.2 and from 0.26"
-        )
+        return Unsaid("batched-tokens-eat-kv", "the activation peak: no lines bound it on both sides")
     of_budget = budget.high is not None and peak.low >= OF_BUDGET.value * budget.high
     of_pool = pool.high is not None and pool.high > 0 and peak.low >= OF_POOL.value * pool.high
     if not (of_budget or of_pool):

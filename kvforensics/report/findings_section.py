@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.findings import weight
 from kvforensics.report.gaps import amount
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import gib, whole
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 HEALTHY = "healthy"
 """The id of the finding that says that nothing is wrong."""
-SEVERITIES = ("error", "warning", "note")
 DETAIL_LENGTH = 1000
 
 
@@ -62,7 +62,7 @@ class FindingsSection(NamedTuple):
     severity: str
     """Of the worst finding; empty where there is none or all is well."""
     first: FindingText | None
-    """The worst finding: the one that the answer names."""
+    """The heaviest finding: the one that the answer names."""
     findings: tuple[FindingText, ...]
     unsaid: tuple[str, ...]
     """What could not be judged, and which fact it takes."""
@@ -75,7 +75,8 @@ def findings_section(verdict: Verdict, *, mask: bool) -> FindingsSection:
     """Put a verdict in words; private details in what findings quote are masked if asked."""
     found = tuple(_finding(f, mask=mask) for f in verdict.findings)
     well = any(f.id == HEALTHY for f in found)
-    first = min(found, key=lambda f: SEVERITIES.index(f.severity), default=None)
+    heaviest = min(verdict.findings, key=weight, default=None)
+    first = found[verdict.findings.index(heaviest)] if heaviest else None
     unsaid: dict[str, list[str]] = {}
     for one in verdict.unsaid:
         unsaid.setdefault(one.fact, []).append(one.id)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvforensics.findings.course import last_word
 from kvforensics.report.redaction import quoted, quoted_line
 from kvforensics.report.sizes import gib
 from kvforensics.report.wording import source_of
 from parsers.tuples import NamedTuple
-from reconstruct.outcome import FATAL
 
 if TYPE_CHECKING:
     from kvforensics.explanation import Report
     from kvforensics.report.look import Look
-    from parsers.rule import Statement
     from reconstruct.ledger import StartUpLedger
 
 OTHERS_SHOWN = 4
@@ -59,12 +58,14 @@ def facts(report: Report, place: int, look: Look) -> tuple[Fact, ...]:
         Fact("version", startup.version.note or ""),
         Fact("damage", quoted(report.damage, mask=look.redact) if report.damage else "", alarm=True),
     ]
-    end = _end(startup)
+    end = last_word(startup.log.statements) if startup.outcome == "failed" else None
     if end:
         text = quoted_line(end.record, mask=look.redact, most=240)
         found.append(Fact("ended by", f'"{text}"', end.lines, alarm=True))
     if startup.outcome == "unfinished":
-        found.append(Fact("ended by", "no line: the log stops before the engine was up", alarm=True))
+        found.append(
+            Fact("ended by", "no line: the log says neither that the engine came up nor that it failed", alarm=True)
+        )
     return tuple(fact for fact in found if fact.text)
 
 
@@ -127,14 +128,6 @@ def _others(report: Report, place: int) -> str:
         return ""
     rest = [f"{i + 1} {s.outcome}" for i, s in enumerate(report.startups) if i != place]
     more = f" and {len(rest) - OTHERS_SHOWN} more" if len(rest) > OTHERS_SHOWN else ""
-    return f"this is {place + 1} of {count}; {', '.join(rest[:OTHERS_SHOWN])}{more} (--startup N or all shows them)"
-
-
-def _end(startup: StartUpLedger) -> Statement | None:
-    """Give the sentence that a failed start ended by: a known last word, else the first error."""
-    if startup.outcome != "failed":
-        return None
-    fatal = [s for s in startup.log.statements if s.kind in FATAL]
-    said = [s for s in fatal if s.kind not in {"engine_failed", "worker_failed"}]  # these only pass on what was said
-    errors = [s for s in startup.log.statements if s.kind in {"error", "traceback"}]
-    return next(iter([*said, *fatal, *errors]), None)
+    return (
+        f"this is {place + 1} of {count}; number {', '.join(rest[:OTHERS_SHOWN])}{more} (--startup N or all shows them)"
+    )

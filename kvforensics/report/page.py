@@ -46,6 +46,11 @@ class RankLine(NamedTuple):
     binds: bool
     source: Source
 
+    @property
+    def told(self) -> bool:
+        """Whether the log tells anything that sets this worker apart."""
+        return {self.weights, self.available, self.blocks} != {UNKNOWN} or bool(self.node)
+
 
 class EngineSection(NamedTuple):
     """One engine: its waterfalls and its capacity."""
@@ -72,7 +77,7 @@ class Page(NamedTuple):
     facts: tuple[Fact, ...]
     engines: tuple[EngineSection, ...]
     ranks: tuple[RankLine, ...]
-    """Every worker of the start-up where there are several."""
+    """Every worker of the start-up where there are several and anything is known of one."""
     conflicts: tuple[str, ...]
     gaps: tuple[Gap, ...]
     hints: tuple[str, ...]
@@ -130,7 +135,7 @@ def _page(report: Report, place: int, look: Look) -> Page:
         outcome=startup.outcome,
         facts=facts(report, place, look),
         engines=sections,
-        ranks=tuple(ranks) if len(ranks) > 1 else (),
+        ranks=tuple(ranks) if len(ranks) > 1 and any(line.told for line in ranks) else (),
         conflicts=contradictions(startup),
         gaps=gap_list,
         hints=hints(gap_list),
@@ -221,10 +226,12 @@ def _closes(engine: EngineLedger) -> str:
 
 def _capacity(capacity: Account) -> tuple[Figure, ...]:
     """Give the engine's figures; those that nothing bounds stand with the gaps."""
+    pool = capacity.interval("kv_pool_memory").high
+    rest = capacity.get("num_blocks") and (pool is None or pool > 0)
     return tuple(
         Figure(kind.symbol, _MEANINGS.get(kind.name, kind.meaning), _value(kind.name, found.interval), source_of(found))
         for kind in ENGINE
-        if (found := capacity.get(kind.name)) and (kind.name != "unused_kv_memory" or capacity.get("num_blocks"))
+        if (found := capacity.get(kind.name)) and (kind.name != "unused_kv_memory" or rest)
     )
 
 

@@ -23,6 +23,7 @@ from kvforensics.report import html, jira, markup_jira, markup_slack, slack, svg
 from kvforensics.report.brief import briefs
 from kvforensics.report.json import explain_object
 from kvforensics.report.look import Look
+from tests.kvforensics.findings.starts import FOREIGN, READY, RESTART, UNRELATED, said
 from tests.kvforensics.report import ledgers
 from tests.kvforensics.report.pages import measured, needs_chromium, parsed
 from tests.kvforensics.report.test_reports import REPORTS, hostile
@@ -85,6 +86,33 @@ def test_brief_names_what_is_wrong_and_what_to_do(form):
     assert (code, len(text.splitlines())) == (0, 5)
     assert "0.6862" in text
     assert "before it: Other processes hold memory" in text
+
+
+def told_of(log):
+    """The brief lines of a log's last start-up, by their labels."""
+    return dict(briefs(explain(log.encode()), Look())[0])
+
+
+def test_brief_quotes_an_error_that_no_rule_explains_and_advises_on_nothing_else():
+    """A warning beside it is not why the start failed: neither verdict nor advice is taken from it."""
+    told = told_of(
+        said(FOREIGN, "Traceback (most", "Hybrid KV cache manager is disabled for this hybrid model, This means")
+    )
+    assert told["verdict"].startswith("error: The start failed, and no rule explains why; ended by ")
+    assert "Free HBM is below" in told["verdict"]
+    assert "hybrid" not in told["do"]
+
+
+def test_a_failure_of_something_else_stands_before_a_warning():
+    told = told_of(
+        said(UNRELATED, "Traceback (most", "Hybrid KV cache manager is disabled for this hybrid model, This means")
+    )
+    assert told["verdict"].startswith("note: Memory is not what stopped this start; ended by ")
+
+
+def test_brief_counts_the_other_start_ups():
+    assert "this is 2 of 2; number 1 failed" in told_of(RESTART)["log"]
+    assert "this is" not in told_of(READY)["log"]
 
 
 def test_brief_of_a_healthy_start_gives_no_advice():

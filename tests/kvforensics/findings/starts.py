@@ -87,6 +87,8 @@ VALIDATOR = (
     "ValueError: User-specified max_model_len (131072) is greater than the derived max_model_len; expected to find"
 )
 UNRELATED = start(injected=Failure.UNRELATED)
+FOREIGN = UNRELATED.replace("Expected to find model weights at", "Free HBM is below the reserve of")
+"""A start that ends by a plug-in's error on memory, in words that are not vLLM's."""
 TIGHT = card(total=L40S, weights=35.1, block=page(48, 8))
 RESTART = render_all((truth(injected=Failure.OOM_CAPTURE), truth(start=60)))
 OTHER_MODEL = render_all((truth(injected=Failure.OOM_CAPTURE), truth(start=60, model="Qwen/Qwen2.5-7B-Instruct")))
@@ -205,5 +207,6 @@ PAIRS: dict[str, Pair] = {
     "cause-cut-off": Pair(UNRELATED[: UNRELATED.index("Traceback (most") + 40], UNRELATED),
     "slow-start": Pair(READY.replace(" GiB memory and ", " GiB memory and 99"), READY),
     "not-a-memory-failure": Pair(UNRELATED, LOADING),
+    "unexplained-failure": Pair(FOREIGN, UNRELATED),
     "healthy": Pair(READY, READY + DIED),
 }

@@ -9,12 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvforensics.explanation import NothingToExplain, explain
-from kvforensics.findings import BY_ID, ordered
+from kvforensics.findings import BY_ID, REASONS, ordered, weight
 from kvforensics.findings.effects import Rate, highest_utilization, pool_after, tokens_for, utilization_step
 from kvforensics.findings.finding import ERROR, NOTE, SEVERITIES, Cost, Finding
 from kvforensics.report.json import explain_object
 from reconstruct.interval import ANYTHING, Interval
-from tests.kvforensics.findings.starts import TIGHT, truth
+from tests.kvforensics.findings.starts import TIGHT, card, start, truth
+from tests.make_samples import L4
 from tests.render.lines import render
 from tests.render.parts import INJECTABLE, Failure
 from tests.render.strategies import truths
@@ -77,6 +78,30 @@ def test_the_estimate_that_a_refusal_prints_becomes_the_length_to_set() -> None:
         was.blocks_per_request(131072) * TIGHT.bytes_per_block - was.check_memory(was.ranks[0])
     )
     assert refused.cost.tokens == Interval.exactly(131072 - longest)
+
+
+def advised(log: str, identifier: str) -> list[str]:
+    """What a finding of a log says to do, in order."""
+    found = [f for v in explain(log.encode()).verdicts for f in v.findings if f.id == identifier]
+    return [action.do for f in found for action in f.actions]
+
+
+def test_a_pool_of_nothing_asks_for_more_of_a_card_that_no_line_measures() -> None:
+    """With T and F in the log there is a figure instead; where the card has no room, neither."""
+    first, figure, full = (
+        advised(start("0.19.1", card(total=L4, weights=weights, peak=9.2, other=0.9), u=u, log_level=level), "no-kv-memory")[0]
+        for weights, u, level in ((7.338, 0.7, "INFO"), (7.338, 0.7, "DEBUG"), (14.0, 0.97, "DEBUG"))
+    )  # fmt: skip
+    assert first == "--gpu-memory-utilization higher"
+    assert 0.7 < float(figure.removeprefix("--gpu-memory-utilization ")) < 1
+    assert full.startswith("--max-num-batched-tokens")
+
+
+def test_where_others_hold_most_of_the_card_they_are_ended_first() -> None:
+    most, some = (advised(start("0.22.1", card(used=used)), "budget-exceeds-free-memory") for used in (60, 24.8))
+    assert most[0].startswith("end what else")
+    assert some[0].startswith("--gpu-memory-utilization")
+    assert sorted(a.split()[0] for a in most) == sorted(a.split()[0] for a in some)
 
 
 @given(sizes, sizes, st.floats(0.0001, 0.5))
@@ -143,6 +168,16 @@ def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
 def test_dearer_notes_come_first(some: list[Finding]) -> None:
     notes = [f._replace(severity=NOTE) for f in some if not BY_ID[f.id].after]
     caused = {cause for rule in BY_ID.values() for cause in rule.after}
-    free = [f for f in notes if f.id not in caused]
+    free = [f for f in notes if f.id not in caused | REASONS]
     sizes_of = [f.cost.bytes.low or 0 for f in ordered(free)]
     assert sizes_of == sorted(sizes_of, reverse=True)
+
+
+@settings(patient, max_examples=40)
+@given(findings)
+def test_what_a_start_ended_by_stands_before_every_warning(some: list[Finding]) -> None:
+    """The heaviest is an error, or else says what the start ended by, whatever the rest would cost."""
+    heaviest = min(some, key=weight, default=None)
+    if heaviest and heaviest.severity != ERROR:
+        assert heaviest.id in REASONS or not {f.id for f in some} & REASONS
+        assert heaviest.id in REASONS or heaviest.severity == min((f.severity for f in some), key=SEVERITIES.index)

@@ -19,7 +19,7 @@ kv-suggestion-wrong blocks-overridden batched-tokens-eat-kv drafter-cost kv-dtyp
 padding-waste hybrid-manager-disabled ranks-differ auto-fit-reduced pool-below-max-len barely-fits encoder-profile-cost
 cold-compile-inflates-peak free-memory-grew mm-ipc-reserved sleep-mode-accounting whole-gpu-by-design per-rank-not-total
 unexplained-memory cpu-offload-active kv-offload-active host-memory lora-cost cpu-backend restart-loop died-after-start
-cause-cut-off slow-start not-a-memory-failure healthy
+cause-cut-off slow-start not-a-memory-failure unexplained-failure healthy
 """.split()
 
 
