@@ -13,7 +13,7 @@ from kvforensics.report.look import Look
 if TYPE_CHECKING:
     from kvforensics.whatif import Ask
     from reconstruct.change import Change
-    from reconstruct.rebuild import Given
+    from reconstruct.facts import Given
 
 
 def register(app: typer.Typer) -> None:

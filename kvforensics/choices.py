@@ -10,7 +10,7 @@ from parsers.template import whole_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconstruct.rebuild import Given
+    from reconstruct.facts import Given
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

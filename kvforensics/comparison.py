@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kvforensics.explanation import Report
     from parsers.source import Input
     from reconstruct.change_causes import Cause
+    from reconstruct.facts import Given
     from reconstruct.interval import Interval
     from reconstruct.ledger import EngineLedger, RankLedger, StartUpLedger
-    from reconstruct.rebuild import Given
 
 
 class Subject(NamedTuple):

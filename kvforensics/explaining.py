@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvforensics.explanation import Report
-    from reconstruct.rebuild import Given
+    from reconstruct.facts import Given
 
 NEVER = "never"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from kvforensics.findings import Verdict
     from parsers.source import Input
+    from reconstruct.facts import Given
     from reconstruct.ledger import StartUpLedger
-    from reconstruct.rebuild import Given
 
 
 class NothingToExplain(ValueError):

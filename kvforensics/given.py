@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kvforensics.errors import UsageFault
 from parsers.template import MOST_DIGITS, Printed
+from reconstruct.facts import Given
 from reconstruct.interval import Interval
 from reconstruct.quantities import BY_NAME, REPORTED
-from reconstruct.rebuild import Given
 from reconstruct.rounding import NotANumber, implied
 from reconstruct.solver import BEYOND
 

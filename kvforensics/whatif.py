@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from parsers.source import Input
     from reconstruct.change import Change, Effect
+    from reconstruct.facts import Given
     from reconstruct.ledger import StartUpLedger
-    from reconstruct.rebuild import Given
     from reconstruct.whatif_target import Search
 
 

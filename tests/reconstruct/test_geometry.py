@@ -21,9 +21,9 @@ from reconstruct.interval import Interval
 from reconstruct.planner.catalogue import find
 from reconstruct.planner.config_sources import UnreadableConfig
 from reconstruct.planner.errors import Unsupported
-from reconstruct.rebuild import version_of
 from reconstruct.releases import Span, index
 from reconstruct.stated_launch import stated_launch
+from reconstruct.stated_release import version_of
 from tests.make_samples import GPT_OSS, LLAMA, page, rank
 from tests.render.lines import render
 from tests.render.numbers_as_printed import GIB
