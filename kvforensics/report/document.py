@@ -48,6 +48,11 @@ class Grid(NamedTuple):
         """Whether the first column holds names, short enough for one line each, and not sentences."""
         return all(len(row[0]) <= LONGEST_NAME for row in self.rows)
 
+    @property
+    def flags(self) -> tuple[int, ...]:
+        """The columns that hold options of a command line."""
+        return tuple(i for i, head in enumerate(self.heads) if head == "to paste")
+
     def is_remark(self, place: int) -> bool:
         """Whether a column only explains the one before it: a second one without a head, and the reasons."""
         return (place == 1 and not self.heads[1]) or self.heads[place] == "why"

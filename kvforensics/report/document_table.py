@@ -54,9 +54,21 @@ def _grid(sheet: Sheet, grid: Grid) -> None:
     sheet.print("", sheet.text(grid.title, "bold"), _laid_out(sheet, grid))
 
 
+def _a_flag_a_line(command: str) -> str:
+    return command.replace(" --", "\n--")
+
+
+def _stays_whole(grid: Grid, place: int, width: int) -> bool:
+    """Whether a column never wraps: the names, and flags to paste where they leave the others half the width."""
+    if place in grid.flags:
+        lines = (line for row in grid.rows for line in _a_flag_a_line(row[place]).split("\n"))
+        return max(map(len, lines), default=0) <= width // 2
+    return place == 0 and grid.named
+
+
 def _laid_out(sheet: Sheet, grid: Grid) -> Table:
     kept = [i for i in range(len(grid.heads)) if sheet.width >= WORDS_FROM or not grid.is_remark(i)]
-    rows = [[sheet.text(row[i]) for i in kept] for row in grid.rows]
+    rows = [[sheet.text(_a_flag_a_line(row[i]) if i in grid.flags else row[i]) for i in kept] for row in grid.rows]
     heads = [grid.heads[i] for i in kept]
-    unbroken = [place for place, i in enumerate(kept) if i == 0 and grid.named]
+    unbroken = [place for place, i in enumerate(kept) if _stays_whole(grid, i, sheet.width)]
     return sheet.grid(rows, heads, right=grid.right, unbroken=unbroken)

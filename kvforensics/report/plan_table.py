@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kvforensics.report.look import Look
 
 WIDTH = 100
+NARROWEST = 20
+"""Columns that sentences are given however wide the figures beside them are."""
 ERROR_HEADS = ("models", "term", "figures", "median", "largest", "in band", "half band")
 REFIT_HEADS = ("constant", "shipped", "these logs", "unit", "points", "outliers", "left out: median", "largest")
 FIGURE_HEADS = ("start", "vLLM", "term", "low", "high", "likely", "measured", "error", "")
@@ -43,7 +45,7 @@ def _plain(document: Document, look: Look) -> str:
     blocks = [f"{document.headline}\n{facts}"]
     for block in document.blocks:
         if isinstance(block, Grid):
-            blocks.append(f"{block.title}\n{aligned(block.heads, [list(map(_clipped, row)) for row in block.rows])}")
+            blocks.append(f"{block.title}\n{aligned(block.heads, _fitted(block, look))}")
         else:
             blocks.append("\n".join([block.title, *(_wrapped(f"- {line}", look, "  ") for line in block.lines)]))
     return _finished("\n\n".join(blocks) + "\n", look)
@@ -132,8 +134,15 @@ def _wrapped(text: str, look: Look, indent: str) -> str:
     return "\n".join(wrap(text, look.width or WIDTH, subsequent_indent=indent))
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+def _fitted(grid: Grid, look: Look) -> list[list[str]]:
+    """Give a table's rows with the last column, of sentences, wrapped into further rows."""
+    lines = [grid.heads, *grid.rows]
+    room = (look.width or WIDTH) - sum(max(len(line[i]) for line in lines) + 2 for i in range(len(grid.heads) - 1))
+    rows: list[list[str]] = []
+    for *cells, last in grid.rows:
+        first, *more = wrap(last, max(room, NARROWEST)) or [""]
+        rows += [[*cells, first], *([""] * len(cells) + [part] for part in more)]
+    return rows
 
 
 def _size(term: str, value: float | None) -> str:

@@ -204,6 +204,16 @@ def test_a_target_that_is_reached_needs_nothing():
     assert search(startup_of(start()), parsed("tokens=1000")).already == SURE
 
 
+def test_no_option_to_paste_is_broken_across_lines():
+    """Eighty columns hold every option of a search with its value in one line."""
+    done = CliRunner().invoke(
+        whole_app(), ["whatif", "sample_logs/vllm-0.27.1-single.log", "--target", "tokens=200000", "--width", "80"]
+    )
+    ways = done.stdout.partition("to paste")[2]
+    assert "--gpu-memory-utilization 0.9561 " in ways
+    assert "--pipeline-parallel-size 8 " in ways
+
+
 def test_the_order_of_costs_is_strict():
     prices = [lever.price for lever in LEVERS]
     assert prices == sorted(set(prices))
