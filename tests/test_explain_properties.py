@@ -14,7 +14,9 @@ from tests.render.numbers_as_printed import GIB
 from tests.render.parts import INJECTABLE, Failure, Group, Scope
 
 RELAXED = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
 
