@@ -46,6 +46,8 @@ class Era(NamedTuple):
     """Whether a multimodal reservation may be taken from M before planning."""
     override_ignored: bool
     """Whether num_gpu_blocks_override is printed but not used (0.9.1 alone)."""
+    checks_override: bool
+    """Whether the checks for memory count the blocks of num_gpu_blocks_override, instead of the pool's (V0, 0.20.1+)."""
     storable_per_stage: bool
     """Whether the length check counts the blocks of one pipeline stage only (V0 0.8.0+)."""
     default_utilization: float
@@ -68,6 +70,7 @@ _V1: dict[str, tuple[tuple[str, object], ...]] = {
     "null_block": (("0.2.0", False), ("0.29.0", True)),
     "reservation": (("0.2.0", False), ("0.25.0", True)),
     "override_ignored": (("0.2.0", False), ("0.9.1", True), ("0.9.2", False)),
+    "checks_override": (("0.2.0", False), ("0.20.1", True)),
     "storable_per_stage": (("0.2.0", False),),
     "default_utilization": (("0.2.0", 0.9), ("0.20.0", 0.92)),
     "usage_level": (("0.2.0", "none"), ("0.10.2", "INFO"), ("0.11.0", "DEBUG"), ("0.26.0", "INFO")),
@@ -85,6 +88,7 @@ _V0: dict[str, tuple[tuple[str, object], ...]] = {
     "null_block": (("0.2.0", False),),
     "reservation": (("0.2.0", False),),
     "override_ignored": (("0.2.0", False),),
+    "checks_override": (("0.2.0", True),),
     "storable_per_stage": (("0.2.0", False), ("0.8.0", True)),
     "default_utilization": (("0.2.0", 0.9),),
     "usage_level": (("0.2.0", "none"),),

@@ -118,7 +118,7 @@ def _modelled(
     refusal = ""
     before = after = None
     try:
-        launch = launch_of(startup, config, card)
+        launch = launch_of(startup, config, card, now.release)
         before = geometry_of(config, launch)
     except (Unsupported, BadSetting) as fault:
         notes.append(f"the planner does not know this launch: {fault}")

@@ -11,7 +11,6 @@ from reconstruct.equations import Shape, equations
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.quantities import sure_bounds
 from reconstruct.relations import Term
-from reconstruct.releases import index
 from reconstruct.solver import Evidence, solve
 from reconstruct.whatif_geometry import of_pool
 
@@ -21,12 +20,6 @@ if TYPE_CHECKING:
     from reconstruct.ledger import Account, StartUpLedger
     from reconstruct.whatif_geometry import Geometry
     from reconstruct.whatif_setup import Setup
-
-CHECK_SEES_OVERRIDE = index("0.20.1")
-"""The first release whose one-request check counts the blocks of num_gpu_blocks_override.
-
-Source: v1/core/kv_cache_utils.py get_kv_cache_configs.
-"""
 
 MOST_GROUPS = 64
 """More cache groups than any model has."""
@@ -143,12 +136,12 @@ def one_request(
 
 
 def _checked_blocks(figures: dict[str, Interval], then: Setup) -> Interval:
-    """Give the blocks that the check counts on: before 0.20.1 those that the pool holds, whatever the user asked for."""
+    """Give the blocks that the check counts on: those that the pool holds where it does not see what the user asked for."""
     given = figures["num_blocks"]
-    if then.fixes_blocks is False or then.span.low >= CHECK_SEES_OVERRIDE:
+    if then.fixes_blocks is False or then.checks_override:
         return given
     fitting = of_pool(figures["kv_pool_memory"], figures["bytes_per_block"])
-    return fitting if then.span.high < CHECK_SEES_OVERRIDE else fitting.hull(given)
+    return fitting if then.checks_override is False else fitting.hull(given)
 
 
 def _fits_as_today(question: Question, figures: dict[str, Interval]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ from parsers.tuples import NamedTuple
 from reconstruct.geometry import AMPLE
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.planner.config import layer_specs
-from reconstruct.planner.errors import WouldNotStart
-from reconstruct.planner.plan import plan_from_layers
+from reconstruct.planner.errors import Unsupported, WouldNotStart
+from reconstruct.planner.plan import plan_from_layers, rules_of
 from reconstruct.planner.result import NotStated
 
 if TYPE_CHECKING:
@@ -55,6 +56,18 @@ def planned(geometry: Geometry, pools: int | Sequence[int]) -> Planned:
         return Planned(plan_from_layers(geometry.built.stages, geometry.built.launch, pools))
     except WouldNotStart as refusal:
         return Planned(None, str(refusal))
+
+
+def ways(geometry: Geometry, releases: Sequence[str]) -> tuple[Geometry, ...]:
+    """Give the geometry under each of some releases that plans in its own way; alone where only one can be asked."""
+    found: dict[object, Geometry] = {}
+    launch = geometry.built.launch
+    for release in releases if len(releases) > 1 else ():
+        other = launch._replace(engine_version=release)
+        with suppress(Unsupported, WouldNotStart):
+            plan_from_layers(geometry.built.stages, other._replace(num_gpu_blocks_override=None), AMPLE)
+            found.setdefault(rules_of(other), geometry._replace(built=geometry.built._replace(launch=other)))
+    return tuple(found.values()) or (geometry,)
 
 
 def holding(geometry: Geometry, blocks: int) -> Planned:

@@ -56,20 +56,22 @@ class Model(NamedTuple):
         return Interval(low if least is None or low is None else max(low, least), high)
 
 
-def scenarios(startup: StartUpLedger, config: Mapping[str, object], card: str | None) -> tuple[Scenario, ...]:
+def scenarios(
+    startup: StartUpLedger, config: Mapping[str, object], card: str | None, release: str
+) -> tuple[Scenario, ...]:
     """Give the launch that the log states on each card that it may have run on.
 
     Raises Unsupported where cards cannot be told or the settings lie beyond the model.
     """
     try:
-        return (scenario_of(startup, config, card),)
+        return (scenario_of(startup, config, card, release),)
     except Unsupported:
         if card is not None:
             raise
     fitting = _candidates(startup)
     if not 0 < len(fitting) <= MOST_CARDS:
         raise Unsupported("the log names no card: say which with --gpu")
-    return tuple(scenario_of(startup, config, name) for name in fitting)
+    return tuple(scenario_of(startup, config, name, release) for name in fitting)
 
 
 def _candidates(startup: StartUpLedger) -> list[str]:
@@ -92,12 +94,12 @@ def _candidates(startup: StartUpLedger) -> list[str]:
     return list(found.values())
 
 
-def launch_of(startup: StartUpLedger, config: Mapping[str, object], card: str | None) -> Launch:
+def launch_of(startup: StartUpLedger, config: Mapping[str, object], card: str | None, release: str) -> Launch:
     """Give the planner's settings as the log states them. Raises Unsupported."""
     try:
-        launch = scenarios(startup, config, card)[0].launch
+        launch = scenarios(startup, config, card, release)[0].launch
     except Unsupported:
-        launch = scenario_of(startup, config, SOME_CARD).launch
+        launch = scenario_of(startup, config, SOME_CARD, release).launch
     return launch._replace(autofit=fits_itself(startup))
 
 
@@ -138,7 +140,7 @@ def model_of(
 ) -> Model:
     """Ask the model on every card that fits. Raises Unsupported, and WouldNotStart where the engine refuses the change."""
     before, after = [], []
-    for scenario in scenarios(startup, config, card):
+    for scenario in scenarios(startup, config, card, now.release):
         today = scenario._replace(charge_graphs=now.charged, cache_bytes=None)
         before.append(_predicted(today))
         after.append(_predicted(_changed(scenario, change, then)._replace(cache_bytes=None)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from parsers.tuples import NamedTuple
@@ -23,6 +24,7 @@ from reconstruct.whatif_geometry import (
     share_by_plans,
     share_by_settings,
     stated,
+    ways,
 )
 
 if TYPE_CHECKING:
@@ -147,21 +149,26 @@ def _least(counts: Sequence[Interval]) -> Interval:
 def _by_plan(
     question: Question, geometry: Geometry, blocks: Interval, pools: Sequence[_StagePool], per_block: Interval
 ) -> Pool:
-    """Run the release's own planner at both ends of the block count."""
-    least = _plan_end(geometry, blocks.low, pools, low=True)
-    most = _plan_end(geometry, blocks.high, pools, low=False)
+    """Run the release's own planner at both ends of the block count; of releases left open, each that plans its own way."""
+    ends = [(_plan_end(g, blocks.low, pools, low=True), _plan_end(g, blocks.high, pools, low=False))
+            for g in ways(geometry, question.then.releases)]  # fmt: skip
+    least, most = ends[0]
     sizes = Interval(min(geometry.per_block), max(geometry.per_block))
     figures = _figures(least, most, blocks, question.then)
+    for other in ends[1:]:
+        figures = {n: v.hull(figures[n]) for n, v in _figures(*other, blocks, question.then).items()}
     stage = _binding_stage(geometry, pools)
     if stage is not None:
         sizes = Interval.exactly(dict(zip(geometry.stages, geometry.per_block, strict=True))[stage])
     pool = pools[stage or 0]
     rows = _rows(question, {**figures, "bytes_per_block": sizes, "kv_pool_memory": pool.pool}, per_block, pool)
-    refusal = most.refusal or least.refusal
-    fitting = _ends(least, most, "longest_request")
+    refusals = [high.refusal or low.refusal for low, high in ends]
+    refusal = next(filter(None, refusals), "")
+    fitting = functools.reduce(Interval.hull, (_ends(*pair, "longest_request") for pair in ends))
     known = blocks.low is not None and blocks.high is not None
     left = () if known else ("num_blocks: M is not known after the change",)
-    return Pool(rows, refusal, bool(most.refusal), fitting, stage, left, bool(refusal) or least.plan is not None)
+    surely = all(high.refusal for _, high in ends)
+    return Pool(rows, refusal, surely, fitting, stage, left, bool(refusal) or all(low.plan for low, _ in ends))
 
 
 def _binding_stage(geometry: Geometry, pools: Sequence[_StagePool]) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from parsers.template import whole_number
 from parsers.tuples import NamedTuple
 from reconstruct.change import UnknownRelease
-from reconstruct.eras import BUDGET_WORDS, FIRST_V1, LAST_V0, TOKEN_WORDS, era
+from reconstruct.eras import BUDGET_WORDS, FIRST_V1, LAST_V0, TOKEN_WORDS, era, possible
 from reconstruct.evidence import EXPLICIT_POOL, is_override
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.releases import NEWER_THAN_KNOWN, RELEASES, Span, index, narrow
@@ -30,7 +30,8 @@ class Setup(NamedTuple):
     nothing was profiled for it. pool: those bytes, where they are known.
     """
 
-    release: str
+    releases: tuple[str, ...]
+    """Those left open that behave as one of the eras; the oldest first."""
     span: Span
     eras: tuple[Era, ...]
     utilization: Interval
@@ -51,10 +52,21 @@ class Setup(NamedTuple):
     """The blocks that the user asked for; see `fixes_blocks` for whether they count."""
 
     @property
+    def release(self) -> str:
+        """The oldest release that it may be."""
+        return self.releases[0]
+
+    @property
     def fixes_blocks(self) -> bool | None:
         """Whether the user's count stands for the pool's; None where the releases left open differ (0.9.1 ignores it)."""
         ignored = {e.override_ignored for e in self.eras}
         return False if self.overridden is None or ignored == {True} else None if True in ignored else True
+
+    @property
+    def checks_override(self) -> bool | None:
+        """Whether the engine's checks see the user's count and not the pool; None where the releases left open differ."""
+        seen = {e.checks_override and not e.override_ignored for e in self.eras}
+        return False if self.overridden is None else seen.pop() if len(seen) == 1 else None
 
     @property
     def world(self) -> int:
@@ -82,7 +94,7 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
         defaults = {e.estimate == "on" for e in eras}
         switched = None if charged in defaults else charged
     return Setup(
-        release=RELEASES[startup.version.span.low],
+        releases=_releases(startup.version.span, eras),
         span=startup.version.span,
         eras=eras,
         utilization=capacity.interval("gpu_memory_utilization"),
@@ -101,6 +113,11 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
         pool=settings.number("kv_cache_memory_bytes"),
         overridden=_overridden(startup),
     )
+
+
+def _releases(span: Span, eras: tuple[Era, ...]) -> tuple[str, ...]:
+    places = {place for one, held in possible(span) if one in eras for place in range(held.low, held.high + 1)}
+    return tuple(RELEASES[place] for place in sorted(places)) or (RELEASES[span.low],)
 
 
 def fits_itself(startup: StartUpLedger) -> bool:
@@ -187,7 +204,7 @@ def _upgraded(now: Setup, wanted: str) -> tuple[Setup, list[str]]:
         engine = "V0"
     after = era(place, engine)
     notes = [f"{wanted} is {NEWER_THAN_KNOWN}"] if version.note == NEWER_THAN_KNOWN else []
-    then = now._replace(release=RELEASES[place], span=version.span, eras=(after,))
+    then = now._replace(releases=(RELEASES[place],), span=version.span, eras=(after,))
     notes += _differences(now, after, RELEASES[place])
     if now.utilization_by_default:
         then = then._replace(utilization=Interval.exactly(after.default_utilization))

@@ -20,7 +20,7 @@ from reconstruct.planner.rules import precedes_v1, rules_for
 from reconstruct.planner.spec import CIRCULAR, SLIDING_MLA
 from reconstruct.planner.stages import least_per_stage, memory_per_rank, numbered_layers, plan_stages
 from reconstruct.planner.summary import final_block_size, group_plans, request_parts
-from reconstruct.planner.v0 import plan_v0
+from reconstruct.planner.v0 import plan_v0, v0_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconstruct.planner.rules import PlannerRules
     from reconstruct.planner.spec import LayerSpec
     from reconstruct.planner.stages import Stage
+    from reconstruct.planner.v0 import V0Rules
 
 _LONGEST_REQUEST = 1 << 40
 
@@ -71,6 +72,11 @@ def plan_from_layers(
         _check_memory(list(zip(own, least_per_stage(memory, len(layers), rules), strict=True)), length, planning)
     planned = plan_stages(layers, launch.disable_hybrid_kv_cache_manager, planning)
     return _result(_settle(planned, memory, length, launch, planning), launch, planning)
+
+
+def rules_of(launch: Launch) -> PlannerRules | V0Rules:
+    """Give the arithmetic of a launch's release and engine: equal rules plan alike. Raises Unsupported."""
+    return v0_rules(launch.engine_version) if _is_v0(launch) else rules_for(launch.engine_version)
 
 
 def _is_v0(launch: Launch) -> bool:

@@ -18,6 +18,7 @@ from kvforensics.report.look import Look
 from kvforensics.report.whatif_document import whatif_document
 from kvforensics.whatif import Ask, what_if
 from reconstruct.change import Change, effect
+from reconstruct.interval import Interval
 from reconstruct.whatif_target import LEVERS, SURE, parsed, search
 from tests.kvforensics.start_ups import rank, start
 from tests.render import lines, strategies
@@ -105,6 +106,33 @@ def test_a_block_count_that_is_ignored_fixes_nothing(version, fixed):
     assert (found.after("num_blocks") == (700, 700)) is fixed
 
 
+@pytest.mark.parametrize("version", ["0.20.0", "0.25.0"])
+@pytest.mark.parametrize(("length", "change"), [(5003, Change()), (4096, Change(max_model_len=5003))])
+def test_a_development_build_counts_tokens_in_every_way_left_open(version, length, change):
+    """0.20.0 counts 600 blocks as 9600 tokens, 0.20.1 and later as 9590 where a request is 5003: its lines leave both."""
+    asked = start(version, stated="0.1.dev18496+gd4e0675a7", num_blocks_override=600, full_model_len=length)
+    found = effect(startup_of(asked), change)
+    assert faults(found, replace(asked, full_model_len=5003)) == []
+    assert found.after("kv_cache_tokens").within(Interval(9590, 9600))
+
+
+@pytest.mark.parametrize("version", ["0.9.0.1", "0.20.2", "0.33.0"])
+def test_blocks_that_were_asked_for_stand_for_a_pool_of_nothing(version):
+    """A budget that the weights use up: V0, and V1 from 0.20.1 on, check the count that was asked for."""
+    engine = "V0" if version == "0.9.0.1" else "V1"
+    asked = start(version, engine=engine, u=0.2, num_blocks_override=900, full_model_len=4096)
+    assert asked.pool(asked.ranks[0]) < 0
+    assert asked.outcome == "ready"
+    found = effect(startup_of(asked), Change())
+    assert faults(found, asked) == []
+    assert found.outcome != "does not start"
+
+
+def test_before_the_checks_saw_it_a_block_count_does_not_save_a_pool_of_nothing():
+    full = start("0.20.0", num_blocks_override=900, full_model_len=4096)
+    assert effect(startup_of(full), Change(gpu_memory_utilization=0.2)).outcome == "does not start"
+
+
 def test_the_gain_of_a_utilisation_is_exact():
     """dR is T x du to a few bytes, though T itself is known to 5 MiB only."""
     found = effect(startup_of(start(log_level="DEBUG")), Change(gpu_memory_utilization=0.95))
@@ -135,13 +163,7 @@ def test_an_upgrade_says_what_comes_with_it():
 def test_a_given_utilisation_stays_after_an_upgrade():
     found = effect(startup_of(start("0.19.1", u=0.8)), Change(engine_version="0.21.0"))
     assert any("it was given, so it stays" in note for note in found.notes)
-    assert found.term("requested_memory").change.within(effect_of_rounding())
-
-
-def effect_of_rounding():
-    from reconstruct.interval import Interval
-
-    return Interval(-1, 1)
+    assert found.term("requested_memory").change.within(Interval(-1, 1))
 
 
 def test_more_than_is_free_does_not_start():
