@@ -152,16 +152,17 @@ def _read(records: Sequence[Record], i: int) -> tuple[Statement | None, int]:
 
 
 def _may_go_on(match: _Match, text: str, following: str) -> bool:
-    """Whether a complete sentence may still lack its tail: a list that runs on, or the last digits of a number.
-
-    Those stand alone on their line: what begins with digits and goes on is something else's.
-    """
+    """Whether a complete sentence may still lack its tail: a list that runs on, or the last digits of a number."""
     if _swallows_rest(match.rule):
         return _is_open(text) and _best(following) is None
     told = text.rstrip(".,")
-    if match.end >= len(told) and told[-1:].isdigit() and following.lstrip(".,")[:1].isdigit():
-        return following.strip(".,) \t").replace(".", "").replace(",", "").isdigit()
-    return match.could_grow
+    in_number = match.end >= len(told) and told[-1:].isdigit() and following.lstrip(".,")[:1].isdigit()
+    return match.could_grow or (in_number and _is_number(following))
+
+
+def _is_number(text: str) -> bool:
+    """Whether digits stand alone on their line: what begins with digits and goes on is something else's."""
+    return text.strip(".,) \t").replace(".", "").replace(",", "").isdigit()
 
 
 def _is_open(text: str) -> bool:
@@ -178,6 +179,8 @@ def _longer(text: str, following: str, match: _Match) -> tuple[str, _Match] | No
         grown = _best(joined)
         if grown is None or (whole and grown.complete and (grown.end <= match.end or (glue and not match.could_grow))):
             continue
+        if whole and grown.complete and grown.rule is match.rule and not _is_number(following):
+            continue  # only another wording has more to say than this one, which is complete
         if grown.complete and not (whole and grown.could_grow):
             return joined, grown
         partial = partial or (joined, grown)
