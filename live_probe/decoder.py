@@ -101,16 +101,31 @@ class Decoder:
     def _rope_cache(self) -> torch.Tensor:
         """Give the cosines and sines of every position; what their making leaves in the cache, later weights take.
 
-        vLLM 0.8-0.33, vllm/model_executor/layers/rotary_embedding: RotaryEmbedding._compute_cos_sin_cache.
+        vLLM 0.8-0.33, vllm/model_executor/layers/rotary_embedding: `_compute_cos_sin_cache` of each rope type. The twin
+        of reconstruct/predict/rotary.py.
         """
-        angles = self._wide(self.shape.rope_rows, self.shape.rope_width // 2)
-        cosines, sines = torch.empty_like(angles), torch.empty_like(angles)
-        both = self._wide(self.shape.rope_rows, self.shape.rope_width)
-        del angles, cosines, sines
-        return torch.empty_like(both, dtype=self._dtype)
+        return self._angles().to(self._dtype)
 
-    def _wide(self, rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns, dtype=torch.float32, device=self._device)
+    def _angles(self) -> torch.Tensor:
+        shape, wide = self.shape, self._wide
+        positions = wide(shape.rope_rows)
+        if shape.rope_type == "linear":
+            positions = torch.empty_like(positions)  # divided by the factor
+        angles = wide(shape.rope_rows, shape.rope_width // 2)
+        cosines, sines = self._half(angles), self._half(angles)
+        both = wide(shape.rope_rows, shape.rope_width)
+        if shape.rope_type == "linear":
+            both = torch.empty_like(both)  # the caches of all factors in one
+        del positions, cosines, sines  # alive until here
+        return both
+
+    def _half(self, angles: torch.Tensor) -> torch.Tensor:
+        """Give the cosines or sines of all angles, which YaRN scales into a tensor of their own."""
+        taken = torch.empty_like(angles)
+        return torch.empty_like(taken) if self.shape.rope_type == "yarn" else taken
+
+    def _wide(self, *size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.float32, device=self._device)
 
     def _fill(self) -> None:
         for weight in self.weights():

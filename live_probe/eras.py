@@ -25,7 +25,8 @@ class Era(NamedTuple):
     `graph_profile`: where the graph estimate is taken, and `graphs_charged` whether it leaves the budget by default.
     `sampler`: how the V1 runner's dummy sampler filters. `capture_ladder`: the default graph sizes. `graph_modes`:
     the kinds of graphs captured by default. `attention_scalars`: scales and ranges that each attention layer has on the
-    card once the model is loaded (vllm/attention/layer.py, later vllm/model_executor/layers/attention/attention.py).
+    card once the model is loaded (vllm/attention/layer.py, later vllm/model_executor/layers/attention/attention.py); the
+    twin of `_SCALARS` in reconstruct/predict/attention.py.
     """
 
     since: Release
@@ -49,8 +50,9 @@ _V0_9_1 = _V0_8_5._replace(since=(0, 9, 1), budget="floor", terms="increases")
 _V0_10 = _V0_9_1._replace(since=(0, 10, 0), capture_ladder="every 8")
 _V0_11 = _V0_10._replace(since=(0, 11, 0), graph_modes=("PIECEWISE", "FULL"))
 _V0_11_1 = _V0_11._replace(since=(0, 11, 1), capture_ladder="every 16 from 256")
-_V0_14 = _V0_11_1._replace(since=(0, 14, 0), budget="ceil", attention_scalars=4)
-_V0_17 = _V0_14._replace(since=(0, 17, 0), sampler="filter")
+_V0_14 = _V0_11_1._replace(since=(0, 14, 0), budget="ceil")
+_V0_15 = _V0_14._replace(since=(0, 15, 0), attention_scalars=4)
+_V0_17 = _V0_15._replace(since=(0, 17, 0), sampler="filter")
 _V0_18 = _V0_17._replace(since=(0, 18, 0), graph_profile="while profiling")
 _V0_20 = _V0_18._replace(since=(0, 20, 0), graphs_charged=True, gpu_memory_utilization=0.92)
 _V0_21 = _V0_20._replace(since=(0, 21, 0), split_limited=frozenset({"load_model"}))
@@ -59,7 +61,7 @@ _V0_31 = _V0_27._replace(since=(0, 31, 0), split_limited=frozenset({"load_model"
 _V0_33 = _V0_31._replace(since=(0, 33, 0), blas_warm_up=True)
 
 ERAS = (
-    _V0_8, _V0_8_2, _V0_8_5, _V0_9_1, _V0_10, _V0_11, _V0_11_1, _V0_14, _V0_17, _V0_18, _V0_20, _V0_21, _V0_27, _V0_31,
+    _V0_8, _V0_8_2, _V0_8_5, _V0_9_1, _V0_10, _V0_11, _V0_11_1, _V0_14, _V0_15, _V0_17, _V0_18, _V0_20, _V0_21, _V0_27, _V0_31,
     _V0_33,
 )  # fmt: skip
 NEWEST: Release = (0, 33, 0)

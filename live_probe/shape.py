@@ -49,7 +49,7 @@ class DecoderShape(NamedTuple):
 
     Heads, `intermediate` and `vocab_rows` are this rank's; keys of fewer heads than ranks are held by several.
     `vocab_rows` come from vocab_size padded to 64, as vLLM pads embeddings (VocabParallelEmbedding). `rope_rows` and
-    `rope_width` are the size of the cos/sin cache.
+    `rope_width` are the size of the cos/sin cache, `rope_type` says how it is made.
     """
 
     architectures: tuple[str, ...]
@@ -64,6 +64,7 @@ class DecoderShape(NamedTuple):
     max_positions: int
     rope_rows: int
     rope_width: int
+    rope_type: str
     tied: bool
     qkv_bias: bool
     output_bias: bool
@@ -115,6 +116,7 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
         max_positions=positions,
         rope_rows=_rope_rows(config, positions),
         rope_width=_rope_width(config, head_dim),
+        rope_type=_rope_type(config),
         tied=family.tied if tied is None else tied is True,
         qkv_bias=_has_bias(family.qkv_bias, config, "attention_bias"),
         output_bias=_has_bias(family.output_bias, config, "attention_bias"),
@@ -161,14 +163,24 @@ def _refuse_specials(config: JsonObject) -> None:
         raise _unsupported("sliding_window: windowed attention plans its cache another way")
 
 
-def _rope_rows(config: JsonObject, positions: int) -> int:
-    """Length of RotaryEmbedding.cos_sin_cache (vllm/model_executor/layers/rotary_embedding, 0.8-0.33)."""
+def _rope_scaling(config: JsonObject) -> JsonObject:
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(scaling, Mapping):
         raise _unsupported("rope_scaling is no object")
+    return scaling
+
+
+def _rope_type(config: JsonObject) -> str:
+    scaling = _rope_scaling(config)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in _ROPES:
+    if not isinstance(kind, str) or kind not in _ROPES:
         raise _unsupported(f"rope type {kind!r} is not among {', '.join(_ROPES)}")
+    return kind
+
+
+def _rope_rows(config: JsonObject, positions: int) -> int:
+    """Length of RotaryEmbedding.cos_sin_cache (vllm/model_executor/layers/rotary_embedding, 0.8-0.33)."""
+    scaling, kind = _rope_scaling(config), _rope_type(config)
     factor = scaling.get("factor", 1.0)
     if not isinstance(factor, int | float):
         raise _unsupported("rope_scaling.factor is no number")

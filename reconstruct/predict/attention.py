@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from reconstruct.predict.shape import Shape
 
 PART = "attention"
+ABSORBED = "absorbed"
+"""Copies that latent attention derives from its weights."""
+_SCALARS = (((0, 15), 4), ((0, 8, 5), 7), ((0, 8, 2), 6), ((0, 7, 1), 4))
+"""Scales and ranges that a layer has on the card once it is loaded, newest release first: vllm/attention/layer.py, later
+vllm/model_executor/layers/attention/attention.py. The twin of live_probe/eras.py's `attention_scalars`."""
 
 
 def heads_layer(shape: Shape, split: Split) -> Layer:
@@ -64,8 +69,8 @@ def latent_layer(shape: Shape, split: Split) -> Layer:
         Plain(PART, rank),
         Linear(PART, ("self_attn.kv_b_proj",), heads * (nope + value), rank),
         Linear(PART, ("self_attn.o_proj",), shape.hidden, heads * value),
-        Plain("absorbed", heads * nope * rank),
-        Plain("absorbed", heads * value * rank),
+        Plain(ABSORBED, heads * nope * rank),
+        Plain(ABSORBED, heads * value * rank),
     ]
     return tuple(parts)
 
@@ -100,8 +105,9 @@ def is_recurrent(shape: Shape, layer: int) -> bool:
     return (layer + 1) % (shape.view.maybe_number("full_attention_interval") or 4) != 0
 
 
-def attention_layer(shape: Shape, split: Split, layer: int) -> Layer:
+def attention_layer(shape: Shape, split: Split, layer: int, release: tuple[int, ...]) -> Layer:
     """Give the attention tensors of one layer of a rank."""
-    if shape.trait.mixer == "latent":
-        return latent_layer(shape, split)
-    return delta_layer(shape, split) if is_recurrent(shape, layer) else heads_layer(shape, split)
+    if is_recurrent(shape, layer):
+        return delta_layer(shape, split)
+    found = latent_layer(shape, split) if shape.trait.mixer == "latent" else heads_layer(shape, split)
+    return found + (Plain(PART, 1, 4),) * next((count for first, count in _SCALARS if release >= first), 0)

@@ -5,20 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconstruct.planner.models.view import as_mapping
+from reconstruct.predict.allocation import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconstruct.predict.shape import Shape
 
+_WIDE = 4
+"""Bytes of float32, in which every cache is computed."""
 _WITHOUT = frozenset("OPTForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM BloomForCausalLM MPTForCausalLM".split())
 
+_PROJECTIONS_BEFORE = {"GptOssForCausalLM": 0, "OlmoForCausalLM": 1, "Olmo2ForCausalLM": 1, "Olmo3ForCausalLM": 1}
+"""How many projections of the attention are made before the cache, where not all are (0.21.0 models/gpt_oss.py, olmo2.py)."""
 
-def cache_sizes(shape: Shape, width: int) -> tuple[int, ...]:
-    """Bytes of each cache: positions times rotated dimensions, in the model's dtype (float32 for DeepSeek's YaRN).
 
-    Positions are the config's, not --max-model-len's. Source: 0.19.1 model_executor/layers/rotary_embedding
-    (get_rope and the class of each rope type); layers that share parameters share one cache.
+def made_before(shape: Shape, parts: int) -> int:
+    """Give how many of the `parts` of the first attention layer are there when the cache is made."""
+    return _PROJECTIONS_BEFORE.get(shape.architecture, parts)
+
+
+def caches(shape: Shape, width: int) -> tuple[Tensor, ...]:
+    """Give each cache with what it is made from: positions times rotated dimensions, in the model's dtype.
+
+    Positions are the config's, not --max-model-len's. Source: 0.8.5, 0.21.0 and 0.33.0 model_executor/layers/
+    rotary_embedding (get_rope and the class of each rope type); layers that share parameters share one cache. The steps
+    are also live_probe/decoder.py's (`_rope_cache`): tests/live_probe/test_agreement.py holds the two equal.
     """
     if shape.architecture in _WITHOUT:
         return ()
@@ -30,11 +42,38 @@ def cache_sizes(shape: Shape, width: int) -> tuple[int, ...]:
     rotated = int(head * float(share)) if isinstance(share, int | float) else head
     kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
     if shape.trait.mixer == "latent" and kind in {"yarn", "deepseek_yarn"}:
-        width = 4
-    main = _positions(shape, parameters, kind) * rotated * width
-    if shape.architecture.startswith("Gemma3"):
-        return main, shape.positions * rotated * width  # sliding layers have a base, and so a cache, of their own
+        width = _WIDE
+    rows = _positions(shape, parameters, kind)
+    if kind in {"longrope", "su"}:
+        return (_long_and_short(shape.positions, rows - shape.positions, rotated, width),)
+    main = _served(_made(rows, rotated, kind), width)
+    if shape.architecture.startswith("Gemma3"):  # sliding layers have a base, and so a cache, of their own
+        return _served(_made(shape.positions, rotated, "default"), width), main
     return (main,)
+
+
+def _made(rows: int, rotated: int, kind: str) -> Tensor:
+    """Give cosines and sines of `rows` positions in float32 (`_compute_cos_sin_cache`)."""
+    positions, half = Tensor(rows * _WIDE), Tensor(rows * (rotated // 2) * _WIDE)
+    both = 2 * half.nbytes
+    if kind in {"yarn", "deepseek_yarn", "longrope", "su"}:  # both halves are scaled, each into a tensor of its own
+        scaled = half._replace(made_from=(half,))
+        return Tensor(both, (positions, half, scaled, scaled))
+    if kind == "linear":  # one cache for each factor, joined once more
+        divided = positions._replace(made_from=(positions,))
+        return Tensor(both, (divided, half, half, half, Tensor(both)))
+    return Tensor(both, (positions, half, half, half))
+
+
+def _served(made: Tensor, width: int) -> Tensor:
+    """Give the cache in the dtype that is served: a copy, unless that is float32."""
+    return made if width == _WIDE else Tensor(made.nbytes * width // _WIDE, (made,))
+
+
+def _long_and_short(long: int, short: int, rotated: int, width: int) -> Tensor:
+    """Both caches one after the other (Phi3LongRoPEScaledRotaryEmbedding)."""
+    parts = tuple(_served(_made(rows, rotated, "longrope"), width) for rows in (short, long))
+    return Tensor(sum(part.nbytes for part in parts), parts)
 
 
 def _parameters(shape: Shape) -> Mapping[str, object]:

@@ -48,14 +48,14 @@ _ROWS: tuple[tuple[Trait, str], ...] = (
             "LlamaForCausalLM LLaMAForCausalLM LlamaModel MistralForCausalLM MistralModel Ministral3ForCausalLM AquilaModel "
             "AquilaForCausalLM InternLM3ForCausalLM XverseForCausalLM YiForCausalLM SolarForCausalLM CwmForCausalLM "
             "IQuestCoderForCausalLM TeleFLMForCausalLM SmolLM3ForCausalLM GraniteForCausalLM "
-            "Fairseq2LlamaForCausalLM GritLM DeciLMForCausalLM OrionForCausalLM HunYuanDenseV1ForCausalLM"
+            "Phi3ForCausalLM Fairseq2LlamaForCausalLM GritLM DeciLMForCausalLM OrionForCausalLM HunYuanDenseV1ForCausalLM"
         ),
     ),
-    (Trait("no", "no", "no"), "Phi3ForCausalLM Ernie4_5ForCausalLM ExaoneForCausalLM InternLM2ForCausalLM"),
+    (Trait("no", "no", "no"), "Ernie4_5ForCausalLM ExaoneForCausalLM InternLM2ForCausalLM"),
     (Trait("yes", "no", "no"), "Qwen2ForCausalLM Qwen2Model GlmForCausalLM MiMoForCausalLM Qwen2ForRewardModel"),
     (Trait("yes", "stated", "no"), "SeedOssForCausalLM"),
     (Trait(STATED, "no", "no", head_norms="head"), "Qwen3ForCausalLM Qwen3Model"),
-    (Trait(STATED, STATED, "no", tied=True), "GemmaForCausalLM"),
+    (Trait("no", "no", "no", tied=True), "GemmaForCausalLM"),
     (Trait(STATED, STATED, "no", norms=4, tied=True), "Gemma2ForCausalLM Gemma2Model"),
     (Trait(STATED, STATED, "no", norms=4, head_norms="head", tied=True), "Gemma3ForCausalLM Gemma3TextModel"),
     (Trait("no", "no", "no", norms=2, head_norms="full"), "Olmo2ForCausalLM Olmo3ForCausalLM"),

@@ -8,23 +8,26 @@ from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.config_stages import stage_sizes
 from reconstruct.planner.models.view import architecture_of
-from reconstruct.predict.allocation import SPLIT_LIMIT, charged_in_all
-from reconstruct.predict.attention import attention_layer
+from reconstruct.predict.allocation import SPLIT_LIMIT, Tensor, charged_in_all
+from reconstruct.predict.attention import ABSORBED, attention_layer, is_recurrent
 from reconstruct.predict.constants import constant
-from reconstruct.predict.feed_forward import feed_forward_layer, has_experts
+from reconstruct.predict.feed_forward import EXPERTS, feed_forward_layer, has_experts
 from reconstruct.predict.parts import Plain
-from reconstruct.predict.rotary import cache_sizes
+from reconstruct.predict.rotary import caches, made_before
 from reconstruct.predict.storage import tensors
 from reconstruct.predict.vision import tower_of
 from reconstruct.rounding import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from reconstruct.predict.constants import Constant
-    from reconstruct.predict.parts import Layer, Split
+    from reconstruct.predict.parts import Split
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
+
+_Named = tuple[str, tuple[Tensor, ...]]
+"""A part's name, and its tensors in the order in which they are made."""
 
 
 class Weights(NamedTuple):
@@ -66,16 +69,22 @@ def stage_weights(config: Mapping[str, object], shape: Shape, scheme: Scheme, pl
     """
     sizes = stage_sizes(shape.layers, place.stages, place.release)
     found, start = [], 0
-    known: dict[tuple[bool, int], list[tuple[str, tuple[int, ...]]]] = {}
+    known: dict[tuple[bool, int], tuple[list[_Named], list[_Named]]] = {}
     for stage, count in enumerate(sizes):
-        named = _edges(config, shape, place, first=stage == 0, last=stage == len(sizes) - 1)
+        named, last = _edges(config, shape, place, first=stage == 0, last=stage == len(sizes) - 1)
+        ropes = caches(shape, place.width)
         for layer in range(start, start + count):
             alike = _likeness(shape, scheme, layer)
             if alike not in known:
-                parts = _layer(shape, place.split, layer)
-                known[alike] = [(p.part, tensors(p, scheme, place.width, layer, marlin=place.marlin)) for p in parts]
-            named += known[alike]
+                known[alike] = _layer(shape, scheme, place, layer)
+            attention, rest = known[alike]
+            if ropes and not is_recurrent(shape, layer):  # the first layer that rotates makes what all share
+                before = made_before(shape, len(attention))
+                named += [*attention[:before], ("rotary cache", ropes)]
+                attention, ropes = attention[before:], ()
+            named += attention + rest
         start += count
+        named = sorted(named + last, key=lambda entry: _is_derived(entry[0], scheme))
         found.append(_summed(named, config, shape, scheme, place))
     return tuple(found)
 
@@ -86,48 +95,66 @@ def _likeness(shape: Shape, scheme: Scheme, layer: int) -> tuple[bool, int]:
     return has_experts(shape, layer), layer if numbered else 0
 
 
-def _layer(shape: Shape, split: Split, layer: int) -> Layer:
+def _layer(shape: Shape, scheme: Scheme, place: Placement, layer: int) -> tuple[list[_Named], list[_Named]]:
+    """Give a layer's tensors in the order in which they are made: its attention's, then all others."""
     norms: list[Plain] = []
     for _ in range(shape.trait.norms):
         norms += [Plain("norms", shape.hidden)] * (2 if shape.trait.norm_bias else 1)
-    return attention_layer(shape, split, layer) + feed_forward_layer(shape, split, layer) + tuple(norms)
+    groups = (
+        attention_layer(shape, place.split, layer, place.release),
+        feed_forward_layer(shape, place.split, layer) + tuple(norms),
+    )
+    first, second = (
+        [_named(part.part, tensors(part, scheme, place.width, layer, marlin=place.marlin)) for part in group]
+        for group in groups
+    )
+    return first, second
+
+
+def _is_derived(part: str, scheme: Scheme) -> bool:
+    """Whether a part is made anew once everything is loaded (process_weights_after_loading)."""
+    return part == ABSORBED or (part == EXPERTS and scheme.kind == "mxfp4")
+
+
+def _named(part: str, sizes: Iterable[int]) -> _Named:
+    return part, tuple(Tensor(size) for size in sizes)
 
 
 def _edges(
     config: Mapping[str, object], shape: Shape, place: Placement, *, first: bool, last: bool
-) -> list[tuple[str, tuple[int, ...]]]:
-    """Embedding, output layer, final norm, rotary caches, vision tower."""
+) -> tuple[list[_Named], list[_Named]]:
+    """Give what is made before the layers (vision tower, embedding) and after them (final norm, output layer)."""
     width, rows = place.width, place.split.of(shape.vocabulary)
-    named = [("rotary cache", cache_sizes(shape, width))]
-    if first or (shape.tied and last):
-        named.append(("embedding", (rows * shape.hidden * width,)))
-    if first and shape.trait.positions is not None:
-        named.append(("embedding", ((shape.positions + shape.trait.positions) * shape.hidden * width,)))
-    if last:
-        if shape.trait.final_norm:
-            named.append(("norms", (shape.hidden * width,) * (2 if shape.trait.norm_bias else 1)))
-        if not shape.tied and not place.pooling:
-            named.append(("output", (rows * shape.hidden * width,)))
-        if shape.trait.lm_head_bias:
-            named.append(("output", (rows * width,)))
+    before, after = [], []
     if first:
         tower = tower_of(shape, architecture_of(config) or "", place.split.tensor)
-        named.append(("vision", tuple(elements * width for elements in tower.tensors)))
-    return named
+        before.append(_named("vision", (elements * width for elements in tower.tensors)))
+    if first or (shape.tied and last):
+        before.append(_named("embedding", (rows * shape.hidden * width,)))
+    if first and shape.trait.positions is not None:
+        before.append(_named("embedding", ((shape.positions + shape.trait.positions) * shape.hidden * width,)))
+    if last:
+        if shape.trait.final_norm:
+            after.append(_named("norms", (shape.hidden * width,) * (2 if shape.trait.norm_bias else 1)))
+        if not shape.tied and not place.pooling:
+            after.append(_named("output", (rows * shape.hidden * width,)))
+        if shape.trait.lm_head_bias:
+            after.append(_named("output", (rows * width,)))
+    return before, after
 
 
 def _summed(
-    named: list[tuple[str, tuple[int, ...]]],
+    named: list[_Named],
     config: Mapping[str, object],
     shape: Shape,
     scheme: Scheme,
     place: Placement,
 ) -> Weights:
     limit = SPLIT_LIMIT if place.release >= (0, 21) else None
-    nominal = charged_in_all((size for _, sizes in named for size in sizes), limit)
+    nominal = charged_in_all((tensor for _, made in named for tensor in made), limit)
     parts: dict[str, int] = {}
-    for part, sizes in named:
-        parts[part] = parts.get(part, 0) + sum(sizes)
+    for part, made in named:
+        parts[part] = parts.get(part, 0) + sum(tensor.nbytes for tensor in made)
     bands, reasons = bands_of(config, shape, scheme, place)
     low = int(nominal * (1 + sum(band.low for band in bands)))
     high = int(nominal * (1 + sum(band.high for band in bands)))
