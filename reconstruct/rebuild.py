@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from parsers.launch_settings import read
@@ -115,13 +116,18 @@ def _account(names: Iterable[str], rank: int | None, solved: Sequence[Solved]) -
 
 def _binding(facts: Facts, ranks: Sequence[RankLedger], solved: Sequence[Solved]) -> str | None:
     """Give the rank with the fewest blocks: the only one, or the one whose pool is surely the smallest."""
-    own = [(ranks[i], solved[0].solution.values.get(Term("rank_pool_memory", i), ANYTHING)) for i in facts.ranks]
-    if len(own) == 1 and facts.all_ranks:
-        return own[0][0].name
-    bounded = [(rank, pool) for rank, pool in own if pool.high is not None]
-    if facts.stages != 1 or not facts.all_ranks or not bounded or len(bounded) < len(own):
+    if not facts.all_ranks or (len(facts.ranks) > 1 and facts.stages != 1):
         return None
-    return min(bounded, key=lambda item: (item[1].high or 0, item[1].low or 0))[0].name
+    pools = {
+        i: reduce(Interval.hull, (s.solution.values.get(Term("rank_pool_memory", i), ANYTHING) for s in solved))
+        for i in facts.ranks
+    }
+    least = (i for i in pools if all(_surely_no_larger(pools[i], pools[other]) for other in pools if other != i))
+    return next((ranks[i].name for i in least), None)
+
+
+def _surely_no_larger(pool: Interval, other: Interval) -> bool:
+    return pool.high is not None and other.low is not None and pool.high <= other.low
 
 
 def _residual(facts: Facts, solved: Sequence[Solved]) -> Interval | None:

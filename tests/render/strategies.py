@@ -37,6 +37,10 @@ CARDS = {
 UTILIZATIONS = (0.9, 0.92, 0.95, 0.85, 0.8, 0.7, 0.5, 0.875, 0.8661508568217998, 0.97, 0.35, 0.9375, 0.6)
 
 
+V1_RAY = "0.8.4"
+"""The first release whose V1 is drawn under Ray."""
+
+
 class Shape(NamedTuple):
     """What of a model decides its KV cache."""
 
@@ -108,8 +112,13 @@ levels: st.SearchStrategy[Level] = st.sampled_from(("INFO", "DEBUG"))
 
 
 @st.composite
-def topologies(draw: st.DrawFn, version: str, engine: str, moe: bool, hybrid: bool) -> dict[str, Any]:
-    """Ranks and nodes that the release could run; hybrids in one stage, since a stage's share of each group is not told."""
+def topologies(
+    draw: st.DrawFn, version: str, engine: str, moe: bool, hybrid: bool, ray: bool | None = None
+) -> dict[str, Any]:
+    """Ranks and nodes that the release could run; hybrids in one stage, since a stage's share of each group is not told.
+
+    ray: under Ray or not; None leaves it open.
+    """
     shapes = [(1, 1, 1)] * 3 + [(2, 1, 1), (4, 1, 1)]
     if since(version, "0.8.4") or (engine == "V0" and since(version, "0.5.5")):
         shapes += [(1, 2, 1), (2, 2, 1), (1, 3, 1)]
@@ -117,9 +126,12 @@ def topologies(draw: st.DrawFn, version: str, engine: str, moe: bool, hybrid: bo
         shapes += [(1, 1, 2), (1, 1, 3)]
     if engine == "V1" and since(version, "0.8.4" if moe else "0.14.0"):
         shapes += [(2, 1, 2), (1, 2, 2)]
+    if ray:
+        shapes = [shape for shape in shapes if shape[0] * shape[1] > 1 and shape[2] == 1]
     tp, pp, dp = draw(st.sampled_from([shape for shape in shapes if not hybrid or shape[1] == 1]))
     many = tp * pp > 1 and dp == 1
-    ray = many and draw(st.integers(0, 4)) == 0 and (engine == "V0" or since(version, "0.8.4"))
+    if ray is None:
+        ray = many and draw(st.integers(0, 4)) == 0 and (engine == "V0" or since(version, V1_RAY))
     nodes = 2 if ray and draw(st.booleans()) else 1
     return {"tp": tp, "pp": pp, "dp": dp, "ray": ray, "nodes": nodes}
 
@@ -209,15 +221,19 @@ def truths(
     versions: Sequence[str] = KNOWN + BETWEEN,
     injections: Sequence[Failure] = (Failure.NONE,),
     log_level: Level | None = None,
+    ray: bool | None = None,
 ) -> Truth:
-    """A whole start-up of one of `versions`; natural failures occur, others only when listed in `injections`."""
+    """A whole start-up of one of `versions`; natural failures occur, others only when listed in `injections`.
+
+    ray: only under Ray, or only without; None leaves it open.
+    """
     version = draw(st.sampled_from(versions))
     engines: list[Engine] = ["V0"] if since(V0_LAST, version) else []
-    engines += ["V1"] if since(version, V1_FIRST) else []
+    engines += ["V1"] if since(version, V1_RAY if ray else V1_FIRST) else []
     engine = draw(st.sampled_from(engines))
     hybrid = engine == "V1" and since(version, "0.14.0") and draw(st.integers(0, 4)) == 0
     shape = draw(st.sampled_from(HYBRIDS if hybrid else SHAPES))
-    place = draw(topologies(version, engine, shape.moe, hybrid))
+    place = draw(topologies(version, engine, shape.moe, hybrid, ray))
     u = draw(utilizations)
     if engine == "V1" and since(version, "0.10.2") and place["tp"] > shape.kv_heads and draw(st.booleans()):
         place["dcp"] = place["tp"] // shape.kv_heads
