@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvforensics.explanation import NothingToExplain, explain
@@ -13,11 +13,7 @@ from tests.render import lines, strategies, wrappers
 from tests.render.numbers_as_printed import GIB, MIB
 from tests.render.parts import INJECTABLE, Failure, Group, Scope
 
-RELAXED = settings(
-    deadline=None,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+RELAXED = settings(max_examples=60)
 
 
 def explained(text):

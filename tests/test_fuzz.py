@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -24,9 +24,7 @@ from tests.render import lines, strategies
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 SHORT = sorted(p for p in SAMPLES.glob("*.log") if p.stat().st_size < 20_000)
-BRIEF = settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+BRIEF = settings(max_examples=30)
 PATIENCE = 20.0
 """Seconds that no input may take, on a machine several times slower than a usual one."""
 COUNTED = {"B", "tokens", "blocks"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests import make_samples
@@ -20,7 +20,7 @@ from tests.render.planned_start import planned, rank
 from tests.render.strategies import truths
 from tests.render.truth import Truth
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FEW = settings(max_examples=60)
 
 
 @FEW

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -34,9 +34,7 @@ LOG = str(SAMPLES / "vllm-0.14.1-free-below-desired.log")
 OTHER = str(SAMPLES / "vllm-0.33.0-single.log")
 FORMS = ("table", "markdown", "json", "html", "svg", "jira", "slack", "csv")
 RENDERERS = {"html": html.render, "svg": svg.render, "jira": jira.render, "slack": slack.render}
-RELAXED = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+RELAXED = settings(max_examples=40)
 
 
 def run(*arguments):

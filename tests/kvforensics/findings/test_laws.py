@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvforensics.explanation import NothingToExplain, explain
@@ -33,7 +33,7 @@ OF_MEMORY = {i for i, r in BY_ID.items() if ERROR in r.severities and i != "rest
 sizes = st.integers(1, 1 << 38)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(truths(injections=INJECTABLE))
 def test_nothing_is_invented(truth: Truth) -> None:
     """Findings of a start-up fit how it ended, lie in the log, and survive as JSON."""
@@ -148,11 +148,9 @@ def _finding(item: tuple[str, tuple[str, int]]) -> Finding:
 findings = st.dictionaries(
     st.sampled_from(sorted(BY_ID)), st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 1 << 40)), max_size=12
 ).map(lambda drawn: [_finding(item) for item in drawn.items()])
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A busy machine is no fault of the law."""
 
 
-@settings(patient, max_examples=40)
+@settings(max_examples=40)
 @given(findings)
 def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
     """The order keeps every finding, puts causes first, and is by cost where neither causes the other."""
@@ -163,7 +161,7 @@ def test_causes_come_before_what_follows_from_them(some: list[Finding]) -> None:
         assert all(places[cause] < places[finding.id] for cause in BY_ID[finding.id].after if cause in places)
 
 
-@settings(patient, max_examples=40)
+@settings(max_examples=40)
 @given(findings)
 def test_dearer_notes_come_first(some: list[Finding]) -> None:
     notes = [f._replace(severity=NOTE) for f in some if not BY_ID[f.id].after]
@@ -173,7 +171,7 @@ def test_dearer_notes_come_first(some: list[Finding]) -> None:
     assert sizes_of == sorted(sizes_of, reverse=True)
 
 
-@settings(patient, max_examples=40)
+@settings(max_examples=40)
 @given(findings)
 def test_what_a_start_ended_by_stands_before_every_warning(some: list[Finding]) -> None:
     """The heaviest is an error, or else says what the start ended by, whatever the rest would cost."""
