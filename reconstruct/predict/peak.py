@@ -84,7 +84,8 @@ def forward_bytes(subject: Subject) -> int:
     dense = [not has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
     middle = max(s.intermediate if any(dense) else 0, 0 if all(dense) else shared_intermediate(s))  # experts: apart
     rows = 3 if s.gated else 2
-    passed = 0 if subject.first and subject.last else 2 * s.hidden  # hidden states and residual between stages
+    # what a later stage receives (sync_and_slice_intermediate_tensors); a first one keeps nothing, but was seen to take it
+    passed = 0 if subject.first and subject.last else 2 * s.hidden
     return tokens * width * (HIDDEN_COPIES * s.hidden + rows * cdiv(middle, subject.ranks) + passed)
 
 

@@ -131,6 +131,19 @@ def test_interval_holds_the_nominal_sum(fields, release):
     assert found.nominal >= sum(size for _, size in found.parts)
 
 
+def test_blocks_that_a_long_rope_cache_leaves_behind_cost_later_weights():
+    """Under the split limit the 32, 32 and 64 MiB behind Llama 3.1's cache go to weights of 24, 24 and 56 MiB, uncut."""
+    config = full_config("meta-llama/Llama-3.1-8B-Instruct")
+    more = weights(config, tp=2, release=(0, 21))[0].nominal - weights(config, tp=2, release=(0, 20, 2))[0].nominal
+    assert more == 24 << 20
+
+
+def test_a_recurrent_first_layer_rotates_nothing():
+    """The cache is made in the first layer with heads, once on each stage that has one."""
+    parts = [dict(w.parts) for w in weights(full_config("Qwen/Qwen3-Next-80B-A3B-Instruct"), pp=48)]
+    assert [("rotary cache" in stage) for stage in parts[:8]] == [False, False, False, True] * 2
+
+
 def test_the_tower_of_qwen2_vl_is_as_wide_as_its_own_embedding():
     """Its config's hidden_size is the text model's: 8.3 billion weights, not 13."""
     parts = dict(weights(full_config("Qwen/Qwen2-VL-7B-Instruct"))[0].parts)
