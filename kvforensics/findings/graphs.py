@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvforensics.findings.case import Case, at_least_zero, high, low, merged, printed
 from kvforensics.findings.effects import highest_utilization, resized
 from kvforensics.findings.finding import NO_COST, NOTE, WARNING, Action, Effect, Finding, FindingRule, Threshold
+from kvforensics.findings.out_of_memory import KINDS as OUT_OF_MEMORY
 from kvforensics.report.sizes import gib_text, whole
 from reconstruct.interval import ANYTHING, Interval
 from reconstruct.rounding import GIB
@@ -80,10 +81,10 @@ def _charged(case: Case) -> Finding | None:
             effects = resized(pool, total, float(wanted) - float(now.low or 0), case.rate)
             actions = (Action(f"--gpu-memory-utilization {wanted}", effects, "less is left beside the budget"),)
     back = (Effect("available_kv_cache_memory", pool.plus(charged)),)
-    actions = (
-        *actions,
-        Action(f"{SWITCH}=0", back, "graphs then come on top of the budget: capture can run out of memory"),
-    )
+    risk = "graphs then come on top of the budget: capture can run out of memory"
+    actions = (*actions, Action(f"{SWITCH}=0", back, risk))
+    if case.of(*OUT_OF_MEMORY):
+        actions = ()  # both take memory from a start that had too little
     lines = merged(lines, case.lines("graph_estimate")[:1])
     return Finding(
         "graphs-charged-to-kv", WARNING if off else NOTE, "CUDA graphs are charged to the KV cache", detail, lines,

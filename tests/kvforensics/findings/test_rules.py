@@ -69,3 +69,13 @@ def test_a_rule_documents_itself(rule: object) -> None:
 
 def test_each_id_has_both_logs() -> None:
     assert set(PAIRS) == set(SPECIFIED)
+
+
+def test_no_finding_advises_a_start_that_died_of_memory_to_take_more() -> None:
+    """Graphs are charged by default, and that is worth a note; but not to take the charge back, nor a larger budget."""
+    found = [
+        f for v in verdicts(PAIRS["oom-at-capture"].positive) for f in v.findings if f.id == "graphs-charged-to-kv"
+    ]
+    assert [f.actions for f in found] == [()]
+    healthy = [f for v in verdicts(PAIRS["graphs-charged-to-kv"].positive) for f in v.findings]
+    assert next(f for f in healthy if f.id == "graphs-charged-to-kv").actions
