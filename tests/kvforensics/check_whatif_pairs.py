@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvforensics.explanation import NothingToExplain, explain
 from kvforensics.planning import NoConfig, config_of
 from reconstruct.change import Change, effect, tightest
+from reconstruct.interval import Interval
 from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconstruct.change import Effect
-    from reconstruct.interval import Interval
     from reconstruct.ledger import StartUpLedger
 
 SETTINGS = (
@@ -80,8 +80,9 @@ def truth(start: Start, name: str) -> Interval:
     engine = tightest(start.startup.engines)
     if name == "available_kv_cache_memory":
         pools = [r.account.interval(name) for r in engine.ranks]
-        known = [p for p in pools if p.width is not None]
-        return min(known, key=lambda p: p.high or 0) if known else pools[0]
+        lows, highs = [p.low for p in pools], [p.high for p in pools if p.high is not None]
+        low = None if None in lows else min(v for v in lows if v is not None)
+        return Interval(low, min(highs, default=None))  # the poorest rank's, which need not have printed it
     return engine.capacity.interval(name)
 
 
