@@ -102,10 +102,15 @@ def too_long(truth: Truth) -> str:
 
 
 def first_that_cannot(truth: Truth) -> Rank:
-    """The rank the check stumbles over; in 0.14-0.16 the poorest of an engine speaks for all."""
+    """The rank the check stumbles over; in 0.14-0.16 the poorest of an engine speaks for all.
+
+    A length that fits itself is refused where not one token fits, though what no token takes may: a window's spare block.
+    """
     needed = truth.blocks_per_request(truth.max_model_len)
 
     def fails(rank: Rank) -> bool:
+        if truth.auto_fit:
+            return truth.longest(rank) <= 0
         return needed * truth.checked_block_bytes(rank) > truth.check_memory(rank)
 
     first = next(index for index, rank in enumerate(truth.ranks) if fails(rank))
