@@ -136,7 +136,8 @@ def peel(text: str, outer: Envelope = NOTHING) -> Segment:
     envelope = outer
     for _ in range(LAYERS):
         body = text.lstrip(" \t\ufeff")
-        if not body.startswith("{") or body.startswith("{&"):  # colour inside a structured record goes once its quotes are undone
+        # Colour inside a structured record goes once its quotes are undone.
+        if not body.startswith("{") or body.startswith("{&"):
             text = plain(text)
             body = text.lstrip(" \t")
         layer = _layer(body, envelope) if body else None
