@@ -235,14 +235,21 @@ def test_a_card_that_others_hold_is_refused(engine, tmp_path):
     assert "--share" in err
 
 
+def heeding_signals():
+    """Undo what `nohup` and a shell's `&` leave to their children: Ctrl-C and a closed terminal ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_the_command(engine, tmp_path, how):
     """Ctrl-C, a plain kill, a closed terminal: the shell's code, one line, the ledger so far. Even SIGKILL leaves no engine."""
     out = tmp_path / "probe.json"
     asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "hangs")
     child = subprocess.Popen(
-        command(*asked, "--keep", tmp_path / "kept", "--out", out), stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
+        command(*asked, "--keep", tmp_path / "kept", "--out", out), stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        preexec_fn=heeding_signals,  # noqa: PLW1509 - no threads here
+    )  # fmt: skip
     worker = tmp_path / "kept" / "run-0" / "worker.pid"
     deadline = time.monotonic() + 20
     while not (worker.is_file() and worker.read_text()) and time.monotonic() < deadline:
