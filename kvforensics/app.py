@@ -11,7 +11,6 @@ import typer
 from kvforensics import explaining, options
 from kvforensics.errors import ExitCode, UsageFault
 from kvforensics.explaining import NEVER, Request
-from kvforensics.output import FORMATS
 from kvforensics.terminal import answer, complain, ended, write
 
 if TYPE_CHECKING:
@@ -47,12 +46,10 @@ def _root(
 @app.command()
 def explain(
     logs: Annotated[list[str], typer.Argument(metavar="LOG...", help=options.LOG_HELP)],
-    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")] = "table",
-    brief: Annotated[bool, typer.Option("--brief", help="Five lines for a ticket's first comment.")] = False,
+    form: options.Form = "table",
+    brief: options.Brief = False,
     out: options.Out = None,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Keep the names, addresses and keys that are masked in what is quoted.")
-    ] = False,
+    no_redact: options.NoRedact = False,
     width: options.Width = None,
     ascii_only: options.AsciiOnly = False,
     all_ranks: Annotated[

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from kvforensics.probing import ProbeReport, Request
     from kvforensics.report.document import Document
 
-"""The code of a process that Ctrl-C ended, by the shell's convention."""
+FromLog = Annotated[
+    str | None, typer.Option("--log", metavar="LOG", help="Take model, flags and release from a log, and check it.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="cuda, cuda:1, sim:H100-80GB, sim:24GiB,used=3GiB; simulated without a card.")
+]
+Sequence = Annotated[
+    str | None, typer.Option(help="The release whose sequence the torch engine follows; the newest known.")
+]
 OwnForm = Annotated[
     str | None,
     typer.Option("--format", help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; else as --out's name says."),
@@ -39,16 +47,10 @@ def register(app: typer.Typer) -> None:
 
 def probe_command(
     model: Annotated[str | None, typer.Option("--model", metavar="X", help=options.MODEL_HELP)] = None,
-    log: Annotated[
-        str | None, typer.Option(metavar="LOG", help="Take model, flags and release from a log, and check it.")
-    ] = None,
+    log: FromLog = None,
     engine: Annotated[str | None, typer.Option(help="vllm or torch; vllm where it is, with a CUDA device.")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:1, sim:H100-80GB, sim:24GiB,used=3GiB; simulated without a card.")
-    ] = None,
-    engine_version: Annotated[
-        str | None, typer.Option(help="The release whose sequence the torch engine follows; the newest known.")
-    ] = None,
+    device: Device = None,
+    engine_version: Sequence = None,
     gpu_memory_utilization: options.Utilization = None,
     max_model_len: options.Count = None,
     max_num_seqs: options.Count = None,

@@ -84,7 +84,7 @@ def pattern(name: str) -> re.Pattern[str]:
 def _broken() -> Any:  # noqa: ANN401 - package regex has no types
     """Compile the one form that is matched in part, which the standard library cannot do.
 
-    Importing package regex and compiling with it costs more than a clean log's whole reading.
+    Importing package regex and compiling with it costs about as much as reading a clean log.
     """
     import regex
 

@@ -94,7 +94,7 @@ NEWER_THAN_KNOWN = "newer than the newest release known here; read by the rules 
 def _from_statement(stated: str) -> tuple[Span, str | None]:
     if stated in RELEASES:
         return Span(index(stated), index(stated)), None
-    from packaging.version import InvalidVersion, Version  # 20 ms, and most logs state a plain release
+    from packaging.version import InvalidVersion, Version  # most logs state a plain release
 
     try:
         version = Version(stated)
