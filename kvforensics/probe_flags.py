@@ -85,7 +85,7 @@ def torch_options(flags: Flags) -> LaunchOptions:
         raise Unsupported(f"the torch engine has no {flags.kv_cache_dtype} cache: use --engine vllm")
     if flags.num_gpu_blocks_override is not None:
         raise Unsupported("the torch engine takes no override of the number of blocks: use --engine vllm")
-    options = LaunchOptions(
+    return LaunchOptions(
         gpu_memory_utilization=flags.gpu_memory_utilization,
         max_model_len=flags.max_model_len,
         max_num_batched_tokens=flags.max_num_batched_tokens,
@@ -94,8 +94,8 @@ def torch_options(flags: Flags) -> LaunchOptions:
         enforce_eager=flags.enforce_eager is True,
         kv_cache_memory_bytes=flags.kv_cache_memory_bytes,
         tensor_parallel_size=flags.tensor_parallel_size or 1,
+        block_size=flags.block_size,
     )
-    return options if flags.block_size is None else options._replace(block_size=flags.block_size)
 
 
 def llm_arguments(flags: Flags, model: str, load_format: str) -> dict[str, Value]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from live_probe.budget import max_concurrency
 from live_probe.measurement import INTERRUPTED
 from parsers.launch_settings import Setting, Settings
 from parsers.startups import StartUpLog
@@ -13,6 +12,7 @@ from parsers.tuples import NamedTuple
 from reconstruct.eras import possible
 from reconstruct.interval import Interval
 from reconstruct.ledger import Account, EngineLedger, Missing, Quantity, RankLedger, StartUpLedger
+from reconstruct.planner.result import NotStated
 from reconstruct.quantities import BY_NAME, ENGINE, RANK
 from reconstruct.releases import narrow
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvforensics.probe_flags import Flags
     from live_probe.measurement import ProbeRecord
     from parsers.launch_settings import Value
+    from reconstruct.planner.result import KvPlan
 
 MEASURED = "measured"
 NO_LOG = StartUpLog(0, 0, (), ())
@@ -31,13 +32,17 @@ _ALSO_OF_RANK = frozenset(("bytes_per_block",))
 
 
 class Run(NamedTuple):
-    """How a start-up was asked for. settled: the settings that defaults came to."""
+    """How a start-up was asked for. settled: the settings that defaults came to.
+
+    plan: what the measured pool holds, where the engine itself states no tokens.
+    """
 
     engine: str
     version: str
     flags: Flags
     settled: Mapping[str, Value]
     model: str
+    plan: KvPlan | None = None
 
 
 def startup_of(records: tuple[ProbeRecord, ...], run: Run) -> StartUpLedger:
@@ -146,11 +151,10 @@ def _capacity(records: tuple[ProbeRecord, ...], binding: ProbeRecord, run: Run) 
         if pool:
             rest = int(pool.interval.low or 0) - size
             figures["unused_kv_memory"] = _exact("unused_kv_memory", rest, "kv_pool_memory - kv_cache_bytes")
-    if run.engine == "torch" and counts and {"block_size", "max_model_len"} <= figures.keys():
-        block, longest = (int(figures[name].interval.low or 0) for name in ("block_size", "max_model_len"))
-        figures["max_concurrency"] = _exact(
-            "max_concurrency", max_concurrency(min(counts), block, longest, run.version)
-        )
+    for name in ("kv_cache_tokens", "max_concurrency") if run.plan is not None else ():
+        value = getattr(run.plan, name)
+        if not isinstance(value, NotStated):
+            figures[name] = _exact(name, value)
     share = run.flags.gpu_memory_utilization
     if share is not None or "gpu_memory_utilization" in run.settled:
         value = float(run.settled["gpu_memory_utilization"]) if share is None else share

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvforensics.errors import UsageFault
+from kvforensics.probe_cache import cache_plans, kv_plan
 from kvforensics.probe_flags import NO_FLAGS, Flags, llm_arguments, torch_options
 from kvforensics.probe_ledger import Run, startup_of
 from kvforensics.probe_model import config_of, model_for_vllm
@@ -28,16 +29,18 @@ from live_probe.shape import UnsupportedModelError, decoder_shape
 from live_probe.torch_start import TorchStart, probe_torch
 from live_probe.vllm_engine import probe_engine
 from parsers.tuples import NamedTuple
-from reconstruct.planner.errors import Unsupported
+from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from live_probe.cards_here import CardHere
+    from live_probe.launch import LaunchSettings
     from live_probe.measurement import ProbeRecord
     from parsers.launch_settings import Value
     from reconstruct.ledger import StartUpLedger
+    from reconstruct.planner.result import KvPlan
 
 DEFAULT_CARD = "sim:H100-80GB"
 """What is simulated where there is no card and none was named."""
@@ -110,6 +113,8 @@ class _Prepared(NamedTuple):
     version: str
     settled: Callable[[ProbeRecord], Mapping[str, Value]]
     """What defaults came to, as far as it is known, on the card that a record names."""
+    planned: Callable[[ProbeRecord], KvPlan | None]
+    """What a record's pool holds, where the engine itself does not state it."""
     here: EngineHere | None
     notes: tuple[str, ...]
 
@@ -162,7 +167,8 @@ def _startups(records: tuple[ProbeRecord, ...], ready: _Prepared, request: Reque
         of_run = tuple(r for r in records if r.run == run)
         versions = [r.environment.version for r in of_run if r.environment.version not in ("", "unknown")]
         version = versions[0] if versions else ready.version
-        asked = Run(ready.engine, version, request.flags, ready.settled(of_run[0]), request.model)
+        settled, plan = ready.settled(of_run[0]), ready.planned(of_run[0])
+        asked = Run(ready.engine, version, request.flags, settled, request.model, plan)
         found.append(startup_of(of_run, asked))
     return tuple(found)
 
@@ -209,22 +215,33 @@ def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
     try:
         shape = decoder_shape(config, options.tensor_parallel_size)
         card = parse_card(choice.device).card if choice.device.startswith("sim:") else None
-        resolve(options, version, shape, "", card.total if card else 0)
+        plans = cache_plans(config, version, options)
+        resolve(options, version, shape, plans, "", card.total if card else 0)
     except (UnsupportedModelError, UnsupportedVersionError) as refusal:
         raise Unsupported(str(refusal)) from None
-    except (LaunchError, UnknownCardError) as fault:
+    except (LaunchError, UnknownCardError, BadSetting, WouldNotStart) as fault:
         raise UsageFault(str(fault)) from None
 
-    def settled(record: ProbeRecord) -> Mapping[str, Value]:
+    def launched(record: ProbeRecord) -> LaunchSettings:
         total = next((m.value for m in record.measurements if m.name == "total_memory"), card.total if card else 0)
-        found = resolve(options, version, shape, record.environment.device, total)
+        return resolve(options, version, shape, plans, record.environment.device, total)
+
+    def settled(record: ProbeRecord) -> Mapping[str, Value]:
+        found = launched(record)
         return {name: getattr(found, name) for name in SETTLED}
 
-    asked = TorchStart(config, choice.device, version, options, request.share, LIMIT)
+    def planned(record: ProbeRecord) -> KvPlan | None:
+        figures = {m.name: m.value for m in record.measurements}
+        if "num_blocks" not in figures:
+            return None
+        tokens = launched(record).max_num_batched_tokens
+        return kv_plan(config, version, options, tokens, figures["kv_pool_memory"])
+
+    asked = TorchStart(config, choice.device, version, options, plans, request.share, LIMIT)
     engines = request.flags.data_parallel_size or 1
     alike = f"one of {engines} data-parallel engines was gone through: each has cards and a pool of its own"
     notes = (*choice.notes, *((alike,) if engines > 1 else ()))
-    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, None, notes)
+    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, planned, None, notes)
 
 
 def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:
@@ -253,8 +270,9 @@ def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:
         if here.vllm != "unknown":
             raise Unsupported(f"vLLM {here.vllm} starts another way: the probe knows 0.8.0 and later") from None
     return _Prepared(
-        lambda e, n: probe_engine(arguments, e, n), "vllm", here.vllm, lambda _record: settled, here, tuple(notes)
-    )
+        lambda e, n: probe_engine(arguments, e, n), "vllm", here.vllm, lambda _record: settled, lambda _record: None,
+        here, tuple(notes),
+    )  # fmt: skip
 
 
 def _server_defaults(flags: Flags, version: str, card: CardHere, arguments: dict[str, Value]) -> dict[str, Value]:

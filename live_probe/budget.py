@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from live_probe.eras import release_of
-
 if TYPE_CHECKING:
     from live_probe.eras import Era
     from live_probe.measurement import Snapshot
@@ -93,41 +91,3 @@ def graph_estimate(first_and_second: list[tuple[int, int]], counts: list[int]) -
 def available_kv_cache_memory(requested: int, terms: ProfiledTerms, graphs_applied: int) -> int:
     """Give M, which can be negative: R - (C + H) - G (Worker.determine_available_memory, every V1 release)."""
     return requested - terms.non_kv_cache_memory - graphs_applied
-
-
-def bytes_per_block(layers: int, kv_heads: int, head_dim: int, block_size: int, itemsize: int) -> int:
-    """Give the planner's divisor for full attention alone: one page of keys and values for each layer.
-
-    vLLM 0.8-0.33, vllm/v1/kv_cache_interface.py: AttentionSpec.page_size_bytes.
-    """
-    return layers * 2 * block_size * kv_heads * head_dim * itemsize
-
-
-def null_block_bytes(per_block: int, version: str) -> int:
-    """Give what the one-request check leaves out for the block that the pool itself keeps.
-
-    vLLM 0.29-0.33, vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs (check_memory).
-    """
-    return per_block if release_of(version) >= (0, 29) else 0
-
-
-def max_concurrency(blocks: int, block_size: int, longest: int, version: str) -> float:
-    """Give how many requests of `longest` tokens fit, for full attention alone.
-
-    vLLM 0.9.1-0.33, vllm/v1/core/kv_cache_utils.py: get_max_concurrency_for_kv_cache_config counts whole blocks;
-    before, _get_kv_cache_config_uniform_type divides tokens.
-    """
-    if release_of(version) < (0, 9, 1):
-        return blocks * block_size / longest
-    return blocks / -(-longest // block_size)
-
-
-def kv_cache_tokens(blocks: int, block_size: int, longest: int, version: str) -> int:
-    """Give the token count that the log prints, for full attention alone.
-
-    vLLM 0.20.1-0.33, vllm/v1/core/kv_cache_utils.py: _report_kv_cache_config takes the requests that fit times their
-    length; before, blocks times block_size.
-    """
-    if release_of(version) < (0, 20, 1):
-        return blocks * block_size
-    return int(max_concurrency(blocks, block_size, longest, version) * longest)

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from live_probe.eras import capture_sizes, default_runner, era_of, release_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from live_probe.cache_plan import CachePlan
     from live_probe.eras import Runner
     from live_probe.shape import DecoderShape, DtypeName
 
 GIB = 1 << 30
+_SMALL, _LARGE, _HUGE = 2048, 8192, 16384
+"""Default batches in tokens, by the card."""
 
 
 class LaunchError(ValueError):
@@ -24,7 +29,7 @@ class LaunchOptions(NamedTuple):
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
-    block_size: int = 16
+    block_size: int | None = None
     dtype: DtypeName | None = None
     enforce_eager: bool = False
     kv_cache_memory_bytes: int | None = None
@@ -36,29 +41,43 @@ class LaunchOptions(NamedTuple):
 class LaunchSettings(NamedTuple):
     """Settings with every default resolved. `capture_sizes` is empty where no graph is captured.
 
-    `kv_cache_memory_bytes` is 0 unless the pool was given outright.
+    `kv_cache_memory_bytes` is 0 unless the pool was given outright. `cache`: how the pool will be divided.
     """
 
     version: str
     runner: Runner
     gpu_memory_utilization: float
-    max_model_len: int
     max_num_batched_tokens: int
     max_num_seqs: int
-    block_size: int
     dtype: DtypeName
     capture_sizes: tuple[int, ...]
     charge_graphs: bool
     kv_cache_memory_bytes: int
+    cache: CachePlan
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest request."""
+        return self.cache.max_model_len
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block, as the engine states it."""
+        return self.cache.block_size
 
 
 def resolve(
-    options: LaunchOptions, version: str, shape: DecoderShape, device_name: str, total_memory: int
+    options: LaunchOptions,
+    version: str,
+    shape: DecoderShape,
+    plans: Sequence[CachePlan],
+    device_name: str,
+    total_memory: int,
 ) -> LaunchSettings:
-    """Fill in what `vllm serve` of that release would take on that card.
+    """Fill in what `vllm serve` of that release would take on that card; of `plans`, the one of its batch counts.
 
     Raises:
-        LaunchError: a setting is out of its range.
+        LaunchError: a setting is out of its range, or no plan was made for batches of that size.
         UnsupportedVersionError: the release's sequence is not known.
 
     """
@@ -76,15 +95,26 @@ def resolve(
         version=version,
         runner=default_runner(version, shape.architectures),
         gpu_memory_utilization=utilization,
-        max_model_len=options.max_model_len or shape.max_positions,
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
-        block_size=options.block_size,
         dtype=options.dtype or shape.dtype,
         capture_sizes=() if options.enforce_eager else tuple(sorted(sizes, reverse=True)),
         charge_graphs=era.graphs_charged if options.estimate_cudagraphs is None else options.estimate_cudagraphs,
         kv_cache_memory_bytes=options.kv_cache_memory_bytes or 0,
+        cache=_plan_of(plans, tokens),
     )
+
+
+def _plan_of(plans: Sequence[CachePlan], tokens: int) -> CachePlan:
+    for plan in plans:
+        if plan.max_num_batched_tokens == tokens:
+            return plan
+    raise LaunchError(f"no cache was planned for batches of {tokens} tokens")
+
+
+def batches(options: LaunchOptions) -> tuple[int, ...]:
+    """Give every max_num_batched_tokens that these options can come to, whatever the card."""
+    return (options.max_num_batched_tokens,) if options.max_num_batched_tokens else (_SMALL, _LARGE, _HUGE)
 
 
 def batch_defaults(version: str, device_name: str, total_memory: int) -> tuple[int, int]:
@@ -96,8 +126,8 @@ def batch_defaults(version: str, device_name: str, total_memory: int) -> tuple[i
     release = release_of(version)
     name = device_name.lower()
     if total_memory >= 160 * GIB and release >= (0, 28):
-        return 16384, 1024
+        return _HUGE, 1024
     small = ("a100" in name and release >= (0, 9)) or ("gb10" in name and release >= (0, 33))
     if total_memory >= 70 * GIB and not small:
-        return 8192, 1024
-    return 2048, 256
+        return _LARGE, 1024
+    return _SMALL, 256

@@ -8,25 +8,28 @@ from typing import TYPE_CHECKING
 import torch
 
 from live_probe.eras import NEWEST, release_of
-from live_probe.launch import LaunchOptions, resolve
+from live_probe.launch import resolve
 from live_probe.measurement import ONLY_RANK, Environment, ProbeRecord
 from live_probe.sequence import UNWATCHED, StartUp, Watchers
 from live_probe.shape import decoder_shape
 from live_probe.sharing import ALONE, SharedDeviceError, Sharing, mig_of, others_hold, uma_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from live_probe.cache_plan import CachePlan
     from live_probe.device import Device
+    from live_probe.launch import LaunchOptions
     from live_probe.measurement import DeviceProcess, Unread
     from live_probe.shape import JsonObject
-
-ALL_DEFAULTS = LaunchOptions()
 
 
 def probe(
     config: JsonObject,
     device: Device,
     version: str,
-    options: LaunchOptions = ALL_DEFAULTS,
+    options: LaunchOptions,
+    plans: Sequence[CachePlan],
     *,
     sharing: Sharing = ALONE,
     watchers: Watchers = UNWATCHED,
@@ -34,18 +37,19 @@ def probe(
 ) -> ProbeRecord:
     """Go once through the start-up of a vLLM release with a decoder made from `config` (a config.json).
 
+    `plans`: how its cache is divided, one for each size of the batch that `options` may come to on the card.
     A start that dies, or is interrupted, gives a record all the same: it holds the failure and everything measured
     before it. Whatever the end, the card is given back.
 
     Raises:
         SharedDeviceError: others hold more than `sharing.limit` bytes and sharing is not allowed.
-        UnsupportedModelError: the model is no dense decoder that is written out here.
+        UnsupportedModelError: the model is no decoder that is written out here.
         UnsupportedVersionError: the release's sequence is not known.
         LaunchError: a setting is out of its range.
 
     """
     shape = decoder_shape(config, options.tensor_parallel_size)
-    launch = resolve(options, version, shape, device.name, device.memory().total)
+    launch = resolve(options, version, shape, plans, device.name, device.memory().total)
     processes = device.processes()
     _check_sharing(device, processes, sharing)
     result = StartUp(device, shape, launch, watchers).run()

@@ -20,12 +20,16 @@ from live_probe.sharing import Sharing, in_use_outside_torch
 from live_probe.simulated import SimulatedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from live_probe.allocator import Block
+    from live_probe.cache_plan import CachePlan
     from live_probe.device import AllocatorStats, Device
     from live_probe.measurement import ProbeRecord
     from live_probe.shape import JsonObject
+
+    PlansOf = Callable[[JsonObject, str, LaunchOptions], tuple[CachePlan, ...]]
+    """From a config.json, a release and the options to how the cache is divided."""
 
 MODEL: JsonObject = {
     "architectures": ["LlamaForCausalLM"],
@@ -88,21 +92,24 @@ class Check(NamedTuple):
     detail: str
 
 
-def check_device(device: Device, model: JsonObject = MODEL, options: LaunchOptions = OPTIONS) -> Iterator[Check]:
+def check_device(
+    device: Device, plans_of: PlansOf, model: JsonObject = MODEL, options: LaunchOptions = OPTIONS
+) -> Iterator[Check]:
     """Compare a device with a simulated twin of the same size, step by step.
 
     The card should have about 8 GiB free for the default model.
 
     Raises:
-        UnsupportedModelError: the model is no dense decoder that is written out here.
+        UnsupportedModelError: the model is no decoder that is written out here.
 
     """
     yield from check_allocator(device)
     twin = twin_of(device)
     for version in RELEASES:
         sharing = Sharing(allowed=True)
-        real = probe(model, device, version, options, sharing=sharing)
-        simulated = probe(model, twin, version, options, sharing=sharing)
+        plans = plans_of(model, version, options)
+        real = probe(model, device, version, options, plans, sharing=sharing)
+        simulated = probe(model, twin, version, options, plans, sharing=sharing)
         yield from compare(version, real, simulated)
 
 

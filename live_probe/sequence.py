@@ -241,25 +241,23 @@ class StartUp:
         """Divide the pool as the engine does and refuse where it would (kv_cache_utils.get_kv_cache_configs)."""
         self._step = "plan_kv_cache"
         pool = self._launch.kv_cache_memory_bytes or self._value("available_kv_cache_memory")
-        block_size, longest = self._launch.block_size, self._launch.max_model_len
-        per_block = self._shape.layers * self._page
+        plan = self._launch.cache
+        per_block, longest = plan.bytes_per_block, plan.max_model_len
         self._note("kv_pool_memory", pool, "available_kv_cache_memory, or kv_cache_memory_bytes where given")
-        self._note_count("block_size", block_size, "tokens")
-        self._note("bytes_per_block", per_block, "layers * 2 * block_size * kv_heads * head_dim * itemsize")
+        self._note_count("block_size", plan.block_size, "tokens")
+        self._note("bytes_per_block", per_block, "the pages of the widest group of layers")
         self._note_count("max_model_len", longest, "tokens")
         if pool <= 0:
             raise StartRefusedError(f"no memory is left for the cache ({pool} B): raise --gpu-memory-utilization")
-        needed = -(-longest // block_size) * per_block
-        if needed > pool - budget.null_block_bytes(per_block, self._launch.version):
+        if pool < plan.least_memory:
             raise StartRefusedError(
-                f"one request of {longest} tokens needs {needed} B of cache, {pool} B are left: lower --max-model-len"
+                f"one request of {longest} tokens needs {plan.least_memory} B of cache, {pool} B are left: "
+                "lower --max-model-len"
             )
-        blocks = pool // self._page // self._shape.layers
+        blocks = pool // per_block
         self._note_count("num_blocks", blocks, "blocks")
         self._note("kv_cache_bytes", blocks * per_block, "num_blocks * bytes_per_block")
         self._note("unused_kv_memory", pool - blocks * per_block, "kv_pool_memory - kv_cache_bytes")
-        tokens = budget.kv_cache_tokens(blocks, block_size, longest, self._launch.version)
-        self._note_count("kv_cache_tokens", tokens, "tokens")
         return blocks
 
     def _capture_model(self) -> None:
@@ -283,11 +281,6 @@ class StartUp:
     def _rows(self) -> int:
         return min(self._launch.max_num_seqs, self._launch.max_num_batched_tokens)
 
-    @property
-    def _page(self) -> int:
-        itemsize = torch_dtype(self._launch.dtype).itemsize
-        return budget.bytes_per_block(1, self._shape.kv_heads, self._shape.head_dim, self._launch.block_size, itemsize)
-
     def _ids(self, tokens: int) -> torch.Tensor:
         return self._buffers.input_ids.narrow(0, 0, tokens)
 
@@ -295,9 +288,9 @@ class StartUp:
         return GraphCapturer(self._device, lambda size: self._decoder.forward(self._ids(size)))
 
     def _kv_tensors(self, blocks: int) -> list[torch.Tensor]:
-        """Allocate one tensor for each layer (GPUModelRunner._allocate_kv_cache_tensors)."""
-        size, device = blocks * self._page, self._device.torch_device
-        return [torch.zeros(size, dtype=torch.int8, device=device) for _ in range(self._shape.layers)]
+        """Allocate the pool's tensors; each serves one layer of every group (_allocate_kv_cache_tensors)."""
+        device = self._device.torch_device
+        return [torch.zeros(blocks * page, dtype=torch.int8, device=device) for page in self._launch.cache.pages]
 
     def _limited(self, step: str) -> AbstractContextManager[object]:
         return self._device.split_limit(SPLIT_LIMIT_MIB) if step in self._era.split_limited else nullcontext()

@@ -156,11 +156,10 @@ def _refuse_specials(config: JsonObject) -> None:
     ):
         if config.get(field):
             raise _unsupported(f"{field}: {what} are not written out")
-    unasked = config["model_type"] not in ("qwen2", "qwen3")
-    types = config.get("layer_types")
-    mixed = isinstance(types, Sequence) and any(kind != "full_attention" for kind in types)
-    if mixed or (config.get("sliding_window") and config.get("use_sliding_window", unasked)):
-        raise _unsupported("sliding_window: windowed attention plans its cache another way")
+    types = config.get("layer_types") or ()
+    others = set(types) - {"full_attention", "sliding_attention"} if isinstance(types, Sequence) else {types}
+    if others:
+        raise _unsupported(f"layer_types: {', '.join(sorted(map(str, others)))} is not written out")
 
 
 def _rope_scaling(config: JsonObject) -> JsonObject:

@@ -61,7 +61,9 @@ def go_through(start: TorchStart, path: Path) -> None:
         journal.write(ProcessList(device.processes()))
         sharing = Sharing(start.share, start.limit)
         watchers = Watchers(journal.write, journal.write)
-        record = probe(start.config, device, start.version, start.options, sharing=sharing, watchers=watchers)
+        record = probe(
+            start.config, device, start.version, start.options, start.plans, sharing=sharing, watchers=watchers
+        )
     except REFUSALS as refusal:
         journal.write(Failure(START, type(refusal).__name__, str(refusal.args[0]) if refusal.args else "", 0, 0))
         return

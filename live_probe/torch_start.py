@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from live_probe.cache_plan import CachePlan
 from live_probe.child_process import records_of, run_to_end
 from live_probe.launch import LaunchOptions
 
@@ -19,13 +20,15 @@ class TorchStart(NamedTuple):
     """One start-up by the torch engine.
 
     `config` is a config.json, `device` is `cuda`, `cuda:1` or a `sim:` specification, `version` the release whose
-    sequence is gone through. Others may hold up to `limit` bytes of the card unless `share` allows more.
+    sequence is gone through, `plans` how its cache is divided, by the size of the batch. Others may hold up to `limit`
+    bytes of the card unless `share` allows more.
     """
 
     config: JsonObject
     device: str
     version: str
     options: LaunchOptions
+    plans: tuple[CachePlan, ...]
     share: bool
     limit: int
 
@@ -38,7 +41,8 @@ def probe_torch(start: TorchStart, engine: EngineRun, run: int = 0) -> tuple[Pro
         KeyboardInterrupt: the user interrupted; the process has ended.
 
     """
-    ending = run_to_end(CHILD, {**start._asdict(), "options": start.options._asdict()}, engine)
+    plans = [plan._asdict() for plan in start.plans]
+    ending = run_to_end(CHILD, {**start._asdict(), "options": start.options._asdict(), "plans": plans}, engine)
     return records_of(engine.folder, "torch", run, ending)
 
 
@@ -47,4 +51,5 @@ def from_argument(written: dict[str, Any]) -> TorchStart:
     options = dict(written["options"])
     sizes = options["cudagraph_capture_sizes"]
     options["cudagraph_capture_sizes"] = None if sizes is None else tuple(sizes)
-    return TorchStart(**{**written, "options": LaunchOptions(**options)})
+    plans = tuple(CachePlan(**{**plan, "pages": tuple(plan["pages"])}) for plan in written["plans"])
+    return TorchStart(**{**written, "options": LaunchOptions(**options), "plans": plans})

@@ -177,6 +177,7 @@ def _result(settled: _Settled, launch: Launch, planning: Planning) -> KvPlan:
         request_fixed_bytes=fixed,
         request_bytes_per_token=per_token,
         longest_request=_longest(settled, planning),
+        least_memory=_least_memory(bound, settled.length, planning),
         binding_rank=binding,
         ranks=tuple(
             RankPlan(
@@ -191,6 +192,12 @@ def _result(settled: _Settled, launch: Launch, planning: Planning) -> KvPlan:
             for rank, own in enumerate(settled.memory)
         ),
     )
+
+
+def _least_memory(stage: Stage, length: int, planning: Planning) -> int:
+    """Bytes at which the check of one request passes, the null block with them where it is left out (`_settle`)."""
+    kept = stage.block_bytes if planning.rules.reserves_null_block else 0
+    return kept + request_bytes(stage.terms, length, planning)
 
 
 def _capacity(settled: _Settled, launch: Launch, planning: Planning) -> tuple[int | NotStated, float | NotStated]:

@@ -62,6 +62,7 @@ class KvPlan(NamedTuple):
     request_fixed_bytes: bytes of one request that do not depend on its length, once windows are full;
     request_bytes_per_token: bytes that each further token adds on the binding rank, on average over a block.
     longest_request: the longest request that passes the start-up check.
+    least_memory: bytes that the binding rank needs for the check to pass with a request of max_model_len.
     """
 
     engine_version: str
@@ -74,6 +75,7 @@ class KvPlan(NamedTuple):
     request_fixed_bytes: int
     request_bytes_per_token: float
     longest_request: int | NotStated
+    least_memory: int
     binding_rank: int
     ranks: tuple[RankPlan, ...]
 

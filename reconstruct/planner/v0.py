@@ -94,9 +94,10 @@ def plan_v0(stages: Sequence[Sequence[LayerSpec]], launch: Launch, available_mem
         raise WouldNotStart("a pipeline stage holds no attention layer, and V0 gives it no blocks")
     blocks = [max(own // sizes[rank // share], 0) for rank, own in enumerate(memory)]
     num_blocks = launch.num_gpu_blocks_override or min(blocks)
-    _check_blocks(num_blocks, length, layer.block_size, len(stages) if rules.blocks_shared_by_stages else 1)
-    groups = _groups(attention, layer, sizes, length)
-    return _as_plan(launch, layer.block_size, length, num_blocks, _ranks(groups, memory, blocks, sizes, num_blocks))
+    shares = len(stages) if rules.blocks_shared_by_stages else 1
+    _check_blocks(num_blocks, length, layer.block_size, shares)
+    ranks = _ranks(_groups(attention, layer, sizes, length), memory, blocks, sizes, num_blocks)
+    return _as_plan(launch, layer.block_size, length, num_blocks, shares, ranks)
 
 
 def _geometry(spec: LayerSpec) -> tuple[object, ...]:
@@ -133,7 +134,10 @@ def _groups(attention: list[list[LayerSpec]], layer: LayerSpec, sizes: list[int]
     return groups
 
 
-def _as_plan(launch: Launch, block_size: int, length: int, num_blocks: int, ranks: tuple[RankPlan, ...]) -> KvPlan:
+def _as_plan(
+    launch: Launch, block_size: int, length: int, num_blocks: int, shares: int, ranks: tuple[RankPlan, ...]
+) -> KvPlan:
+    """`shares`: the stages that share the blocks of a request."""
     bound = min(ranks, key=lambda rank: rank.blocks)
     return KvPlan(
         engine_version=launch.engine_version,
@@ -146,6 +150,7 @@ def _as_plan(launch: Launch, block_size: int, length: int, num_blocks: int, rank
         request_fixed_bytes=0,
         request_bytes_per_token=bound.bytes_per_block / block_size,
         longest_request=num_blocks * block_size,
+        least_memory=cdiv(length, block_size) * shares * bound.bytes_per_block,
         binding_rank=bound.rank,
         ranks=ranks,
     )

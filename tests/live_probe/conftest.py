@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.cards import EARLIER_WORKSPACE, Card
 from live_probe.launch import LaunchOptions, resolve
 from live_probe.sequence import StartUp, Watchers
@@ -57,7 +58,8 @@ def start(config, options):
 
     def run(device, version="0.33.0", config=config, options=options, on_snapshot=lambda _snapshot: None):
         shape = decoder_shape(config)
-        launch = resolve(options, version, shape, device.name, device.memory().total)
+        plans = cache_plans(config, version, options)
+        launch = resolve(options, version, shape, plans, device.name, device.memory().total)
         return StartUp(device, shape, launch, Watchers(on_snapshot=on_snapshot)).run()
 
     return run

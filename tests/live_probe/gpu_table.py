@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.cards import parse_card
 from live_probe.device import CudaDevice
 from live_probe.selfcheck import check_device, table
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> int:
     """Run every check on the card named, or on the first real one."""
     started = time.monotonic()
     device = SimulatedDevice.from_card(parse_card(arguments[0])) if arguments else CudaDevice()
-    checks = list(check_device(device))
+    checks = list(check_device(device, cache_plans))
     failed = sum(check.holds is False for check in checks)
     sys.stdout.write(f"{device.name}\n{table(checks)}\n{failed} failed, {time.monotonic() - started:.0f} s\n")
     return 1 if failed else 0

@@ -65,11 +65,6 @@ def test_graphs_overlay_their_pool_and_each_further_one_costs_at_least_1_mib():
     assert budget.graph_estimate([(7, 0)], [1]) == 7
 
 
-def test_bytes_per_block_of_llama_8b():
-    """32 layers, 8 heads of 128, 16 tokens, 2 bytes, keys and values: 2 MiB."""
-    assert budget.bytes_per_block(32, 8, 128, 16, 2) == 2 * MIB
-
-
 SIZES = st.integers(0, 1 << 37)
 
 
@@ -88,19 +83,3 @@ def test_the_identity_holds_for_any_figures(free, allocated, extra, weights, era
     available = budget.available_kv_cache_memory(requested, terms, graphs)
     assert available + graphs + terms.transient_peak_headroom + terms.total_consumed == requested
     assert 0 <= abs(requested - total * 0.9) < 1
-
-
-@pytest.mark.parametrize(
-    ("version", "tokens", "concurrency"),
-    [("0.9.0", 1600, 16.0), ("0.9.1", 1600, 100 / 7), ("0.20.0", 1600, 100 / 7), ("0.20.1", 1428, 100 / 7)],
-)
-def test_tokens_and_requests_are_counted_as_the_release_prints_them(version, tokens, concurrency):
-    """100 blocks of 16 tokens, requests of 100 tokens: whole blocks count from 0.9.1, in tokens from 0.20.1."""
-    assert budget.kv_cache_tokens(100, 16, 100, version) == tokens
-    assert budget.max_concurrency(100, 16, 100, version) == concurrency
-
-
-def test_the_check_of_one_request_leaves_a_block_out_from_0_29():
-    """The pool keeps one block for itself."""
-    assert budget.null_block_bytes(4096, "0.28.0") == 0
-    assert budget.null_block_bytes(4096, "0.29.0") == 4096

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.buffers import RunnerBuffers, SamplerBuffers
 from live_probe.decoder import Decoder
 from live_probe.eras import era_of
@@ -110,7 +111,7 @@ def test_the_rope_cache_is_made_in_float32_and_what_that_took_serves_later_weigh
 def launch_of(config, version, rows=64, **options):
     shape = decoder_shape(config)
     chosen = LaunchOptions(max_num_seqs=rows, max_num_batched_tokens=256, **options)
-    return shape, resolve(chosen, version, shape, "card", 80 * GIB)
+    return shape, resolve(chosen, version, shape, cache_plans(config, version, chosen), "card", 80 * GIB)
 
 
 def sampling_peak(device, version, rows, config):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.eras import (
     ERAS,
     NEWEST,
@@ -131,16 +132,21 @@ def test_batch_defaults_of_the_server(version, name, gib, defaults):
     assert batch_defaults(version, name, gib * GIB) == defaults
 
 
+def resolved(config, options, version):
+    plans = cache_plans(config, version, options)
+    return resolve(options, version, decoder_shape(config), plans, "NVIDIA L4", 22 * GIB)
+
+
 def test_settings_left_out_get_the_releases_defaults(config):
     """And those given are kept."""
-    shape = decoder_shape(config)
-    launch = resolve(LaunchOptions(), "0.19.1", shape, "NVIDIA L4", 22 * GIB)
+    launch = resolved(config, LaunchOptions(), "0.19.1")
     assert (launch.gpu_memory_utilization, launch.max_model_len) == (0.9, 512)
     assert (launch.max_num_batched_tokens, launch.max_num_seqs) == (2048, 256)
     assert (launch.runner, launch.dtype, launch.charge_graphs) == ("v1", "bfloat16", False)
     given = LaunchOptions(0.5, 100, 64, 8, dtype="float32", enforce_eager=True, estimate_cudagraphs=True)
-    launch = resolve(given, "0.20.0", shape, "NVIDIA L4", 22 * GIB)
-    assert launch[2:8] == (0.5, 100, 64, 8, 16, "float32")
+    launch = resolved(config, given, "0.20.0")
+    assert launch[2:6] == (0.5, 64, 8, "float32")
+    assert (launch.max_model_len, launch.block_size) == (100, 16)
     assert (launch.capture_sizes, launch.charge_graphs) == ((), True)
 
 
@@ -148,4 +154,14 @@ def test_settings_left_out_get_the_releases_defaults(config):
 def test_an_impossible_fraction_is_refused(config, fraction):
     """--gpu-memory-utilization 90 is a common slip."""
     with pytest.raises(LaunchError, match="fraction"):
-        resolve(LaunchOptions(fraction), "0.33.0", decoder_shape(config), "NVIDIA L4", 22 * GIB)
+        resolved(config, LaunchOptions(fraction), "0.33.0")
+
+
+def test_the_cache_is_the_one_planned_for_the_batches_of_the_card(config):
+    """The plans are made before the card is known: one for each batch that it may come to."""
+    plans = cache_plans(config, "0.33.0", LaunchOptions())
+    for name, gib in (("NVIDIA L4", 22), ("NVIDIA H100 80GB HBM3", 79), ("NVIDIA B200", 178)):
+        launch = resolve(LaunchOptions(), "0.33.0", decoder_shape(config), plans, name, gib * GIB)
+        assert launch.cache.max_num_batched_tokens == launch.max_num_batched_tokens
+    with pytest.raises(LaunchError, match="no cache was planned"):
+        resolve(LaunchOptions(max_num_batched_tokens=77), "0.33.0", decoder_shape(config), plans, "NVIDIA L4", 22 * GIB)

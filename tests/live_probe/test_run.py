@@ -8,15 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from kvforensics.probe_cache import cache_plans
+from live_probe import run
 from live_probe.journal import Journal, read_journal
+from live_probe.launch import LaunchOptions
 from live_probe.measurement import DeviceProcess, Unread
-from live_probe.run import probe
 from live_probe.sequence import Watchers
 from live_probe.shape import UnsupportedModelError
 from live_probe.sharing import SharedDeviceError, Sharing, others_hold
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def probe(config, device, version, options, **more):
+    """Go through the start with its cache planned."""
+    return run.probe(config, device, version, options, cache_plans(config, version, options), **more)
 
 
 def test_a_record_says_what_was_simulated(config, make_device, options):
@@ -78,13 +85,13 @@ def test_an_unknown_model_is_refused_before_anything_is_allocated(config, make_d
     """The card is untouched."""
     device = make_device()
     with pytest.raises(UnsupportedModelError):
-        probe({**config, "model_type": "mixtral"}, device, "0.33.0")
+        run.probe({**config, "model_type": "mamba"}, device, "0.33.0", LaunchOptions(), ())
     assert device.stats().reserved_peak == 0
 
 
 def test_a_simulated_card_repeats_itself_to_the_byte(config, make_device, options):
     """Two runs, each on a device of its own."""
-    one, other = (probe(config, make_device(), "0.20.0", options, run=run) for run in range(2))
+    one, other = (probe(config, make_device(), "0.20.0", options, run=n) for n in range(2))
     assert (one.run, other.run) == (0, 1)
     assert one.measurements == other.measurements
 
@@ -92,9 +99,12 @@ def test_a_simulated_card_repeats_itself_to_the_byte(config, make_device, option
 def test_a_killed_process_leaves_its_ledger(config, tmp_path):
     """SIGKILL in every step: the figures so far, the step, and nobody left to wait for."""
     steps = ("init_device", "profile_run", "initialize_kv_cache")
+    few = LaunchOptions(max_num_batched_tokens=256)
+    plans = cache_plans(config, "0.33.0", few)
     script = textwrap.dedent(f"""
         import gc, os, signal
         from pathlib import Path
+        from live_probe.cache_plan import CachePlan
         from live_probe.cards import parse_card
         from live_probe.journal import Journal
         from live_probe.launch import LaunchOptions
@@ -113,7 +123,7 @@ def test_a_killed_process_leaves_its_ledger(config, tmp_path):
                     os.kill(os.getpid(), signal.SIGKILL)
 
             options = LaunchOptions(max_num_batched_tokens=256, max_num_seqs=16, cudagraph_capture_sizes=(1,))
-            probe({config!r}, device, "0.33.0", options, watchers=Watchers(hear, journal.write))
+            probe({config!r}, device, "0.33.0", options, {plans!r}, watchers=Watchers(hear, journal.write))
 
         gc.freeze()
         for step in {steps!r}:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.allocator import MIB
 from live_probe.cards import EARLIER_WORKSPACE, HOPPER_WORKSPACE
 from live_probe.device import CudaDevice
@@ -14,7 +15,7 @@ SMALL = LaunchOptions(0.9, None, 256, 16, cudagraph_capture_sizes=(16, 8, 1))
 
 def test_a_card_that_behaves_as_modelled_passes_every_check(make_device, config):
     """The simulated card against its own twin: every line, and none fails."""
-    checks = list(check_device(make_device(4096, multiprocessors=4), config, SMALL))
+    checks = list(check_device(make_device(4096, multiprocessors=4), cache_plans, config, SMALL))
     assert len(checks) == 2 + 3 * 7
     assert [check for check in checks if check.holds is False] == []
 
@@ -24,7 +25,7 @@ def test_the_twin_has_the_cards_own_workspace(make_device, config, workspace):
     """It decides what is left of a segment for the weights that follow: they could not agree to the byte without."""
     device = make_device(4096, blas_workspace=workspace)
     assert twin_of(device).card.blas_workspace == workspace
-    checks = check_device(device, config, SMALL)
+    checks = check_device(device, cache_plans, config, SMALL)
     assert all(check.holds for check in checks if "weights" in check.name)
 
 
@@ -40,7 +41,7 @@ def test_an_allocator_that_splits_otherwise_is_found_out(make_device):
 def test_a_start_that_fails_is_one_failed_check(make_device, config):
     """There is nothing to compare then."""
     huge = {**config, "vocab_size": 4_000_000}
-    failed = [check for check in check_device(make_device(1100), huge, SMALL) if check.holds is False]
+    failed = [check for check in check_device(make_device(1100), cache_plans, huge, SMALL) if check.holds is False]
     assert [check.name for check in failed] == ["0.33.0 starts", "0.16.0 starts", "0.20.0 starts"]
 
 
@@ -55,7 +56,7 @@ def card():
     """The real card, and everything checked on it once, in order."""
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
-    return list(check_device(CudaDevice()))
+    return list(check_device(CudaDevice(), cache_plans))
 
 
 @pytest.mark.gpu

@@ -118,11 +118,8 @@ def test_dtype_auto_serves_16_bits(config, written, served):
         ({"num_local_experts": 8}, "experts"),
         ({"kv_lora_rank": 512}, "latent"),
         ({"vision_config": {"depth": 2}}, "vision"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "windowed"),
-        ({"model_type": "phi3", "sliding_window": 2047}, "windowed"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "windowed"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"partial_rotary_factor": 2}, "partial_rotary_factor"),
-        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, "windowed"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
         ({"rope_scaling": [1]}, "no object"),
         ({"rope_scaling": {"rope_type": "linear", "factor": "2"}}, "no number"),
@@ -139,8 +136,15 @@ def test_everything_else_is_refused_with_the_reason_and_a_way_out(config, change
     assert "--engine vllm" in str(caught.value)
 
 
-def test_an_unused_window_is_no_obstacle(config):
-    """Qwen2 configs name a window and switch it off."""
-    shape = decoder_shape({**config, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False})
-    assert shape.layers == 2
-    assert decoder_shape({**config, "model_type": "mistral", "sliding_window": None}).layers == 2
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"model_type": "mistral", "sliding_window": 4096},
+        {"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True},
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 128},
+    ],
+)
+def test_a_window_changes_nothing_of_the_decoder(config, window):
+    """Only how the cache is planned."""
+    plain = {key: value for key, value in window.items() if key == "model_type"}
+    assert decoder_shape({**config, **window}) == decoder_shape({**config, **plain})

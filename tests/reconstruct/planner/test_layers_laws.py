@@ -174,6 +174,17 @@ def test_the_longest_request_fits_and_one_more_token_does_not(start, memory):
 
 
 @settings(max_examples=100, deadline=None)
+@given(starts(), MEMORY)
+def test_the_least_memory_starts_and_one_byte_less_does_not(start, memory):
+    """What the check of one request asks for, in every release."""
+    layers, launch = start
+    plan = planned([layers], launch, memory)
+    assume(plan is not None)
+    assert planned([layers], launch, plan.least_memory) is not None
+    assert planned([layers], launch, plan.least_memory - 1) is None
+
+
+@settings(max_examples=100, deadline=None)
 @given(starts(FITTING), MEMORY)
 def test_auto_fit_gives_the_longest_length_that_starts(start, memory):
     """Auto-fit lands on the length asked for, or on the longest that fits."""
