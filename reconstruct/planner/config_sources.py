@@ -53,7 +53,7 @@ def _read(path: Path) -> Mapping[str, object]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableConfig(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets without end are nested deeper than any config
         raise UnreadableConfig(f"{path} is not JSON; give a model's config.json") from None
     if not isinstance(config, dict):
         raise UnreadableConfig(f"{path} holds no mapping; give a model's config.json")

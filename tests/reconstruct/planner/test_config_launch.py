@@ -166,9 +166,9 @@ def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / "huggingface" / "hub"
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "{", ""])
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "[" * 500_000 + "]" * 500_000])
 def test_an_unreadable_config_says_so(tmp_path, content):
-    """Not JSON, or no mapping."""
+    """Not JSON, no mapping, or deeper than any reader goes."""
     path = tmp_path / "config.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UnreadableConfig, match=r"config\.json"):
