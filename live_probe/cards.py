@@ -71,6 +71,8 @@ CARDS: tuple[Card, ...] = (
     _card("RTXPRO6000-96GB", 94.97, 0.55, 188),
 )
 
+LARGEST = 1 << 50
+"""Bytes of the largest card that is simulated: torch counts a tensor's bytes in 63 bits."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|MiB)", re.IGNORECASE)
 
 
@@ -114,7 +116,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UnknownCardError(f"{text!r} is no size: write it as 24GiB or 512MiB")
-    return round(float(match[1]) * (GIB if match[2].lower() == "gib" else MIB))
+    size = round(float(match[1]) * (GIB if match[2].lower() == "gib" else MIB))
+    if size > LARGEST:
+        raise UnknownCardError(f"{text!r} is more than any card has: at most {LARGEST // GIB}GiB is simulated")
+    return size
 
 
 def _named(name: str) -> Card:

@@ -76,6 +76,9 @@ def resolve(
 ) -> LaunchSettings:
     """Fill in what `vllm serve` of that release would take on that card; of `plans`, the one of its batch counts.
 
+    `total_memory` is 0 where the card is not read yet. More requests than tokens in a batch are refused by every release
+    (0.8-0.33, vllm/config: SchedulerConfig).
+
     Raises:
         LaunchError: a setting is out of its range, or no plan was made for batches of that size.
         UnsupportedVersionError: the release's sequence is not known.
@@ -90,6 +93,9 @@ def resolve(
     tokens, seqs = batch_defaults(version, device_name, total_memory)
     tokens = options.max_num_batched_tokens or tokens
     seqs = options.max_num_seqs or min(seqs, tokens)
+    known = options.max_num_batched_tokens or total_memory  # a card that is not read yet tells no default
+    if known and seqs > tokens:
+        raise LaunchError(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}: lower or raise one")
     sizes = options.cudagraph_capture_sizes or capture_sizes(era, seqs, tokens)
     return LaunchSettings(
         version=version,

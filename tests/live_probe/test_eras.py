@@ -1,5 +1,7 @@
 """Releases: which sequence, which runner, which defaults. Boundaries read from the sources on both sides."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from kvforensics.probe_cache import cache_plans
@@ -155,6 +157,19 @@ def test_an_impossible_fraction_is_refused(config, fraction):
     """--gpu-memory-utilization 90 is a common slip."""
     with pytest.raises(LaunchError, match="fraction"):
         resolved(config, LaunchOptions(fraction), "0.33.0")
+
+
+def test_more_requests_than_tokens_of_a_batch_are_refused_once_the_card_is_known(config):
+    """As vLLM's SchedulerConfig does; what a card that is not read yet gives by default nobody knows."""
+    for options, total, refused in (
+        (LaunchOptions(max_num_batched_tokens=64, max_num_seqs=65), 0, True),
+        (LaunchOptions(max_num_seqs=4096), 24 * GIB, True),
+        (LaunchOptions(max_num_seqs=4096), 0, False),
+        (LaunchOptions(max_num_seqs=4096), 80 * GIB, False),
+        (LaunchOptions(max_num_batched_tokens=64, max_num_seqs=64), 24 * GIB, False),
+    ):
+        with pytest.raises(LaunchError, match="max_num_seqs") if refused else nullcontext():
+            resolve(options, "0.33.0", decoder_shape(config), cache_plans(config, "0.33.0", options), "card", total)
 
 
 def test_the_cache_is_the_one_planned_for_the_batches_of_the_card(config):

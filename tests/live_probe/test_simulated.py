@@ -200,9 +200,9 @@ def test_card_options():
 
 
 @pytest.mark.parametrize(
-    "text", ["sim:", "sim:V99", "sim:A100", "sim:24GB", "sim:8GiB,used=much", "sim:8GiB,backing=cuda"]
+    "text", ["sim:", "sim:V99", "sim:A100", "sim:24GB", "sim:8GiB,used=much", "sim:8GiB,backing=cuda", "sim:9999999GiB"]
 )
 def test_unknown_cards_are_refused_with_a_way_out(text):
     """The message lists what there is."""
-    with pytest.raises(UnknownCardError, match=r"use|write"):
+    with pytest.raises(UnknownCardError, match=r"use|write|at most"):
         parse_card(text)
