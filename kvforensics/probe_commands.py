@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads the annotations at run time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +27,14 @@ FromLog = Annotated[
 Device = Annotated[
     str | None, typer.Option(help="cuda, cuda:1, sim:H100-80GB, sim:24GiB,used=3GiB; simulated without a card.")
 ]
+Left = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FOLDER",
+        help="Start nothing: report from what a probe left that was killed itself, its --keep folder or "
+        "kvforensics-probe-... in $TMPDIR or /tmp.",
+    ),
+]  # fmt: skip
 Sequence = Annotated[
     str | None, typer.Option(help="The release whose sequence the torch engine follows; the newest known.")
 ]
@@ -73,6 +81,7 @@ def probe_command(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one start may take.")] = 1800,
     python: Annotated[Path | None, typer.Option(help="The interpreter that has vLLM or torch.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for journals and the engine's own log.")] = None,
+    left: Left = None,
     tolerance: Annotated[str, typer.Option(help="With --log: what may lie outside, such as 10MiB.")] = "0",
     startup: Annotated[str, typer.Option(help="With --log: which start-up, its number from 1 or last.")] = "last",
     form: OwnForm = None,
@@ -96,6 +105,10 @@ def probe_command(
             str(python) if python else sys.executable, keep,
         )  # fmt: skip
         asked = _output(form, out, Look(width, ascii_only, redact=not no_redact))
+        if left is not None:
+            if request.model or log is not None or flags.given:
+                raise UsageFault("--from tells of starts that were: give it neither a model nor flags nor a log")
+            return _probe_left(left, asked)
         if log is not None:
             return _probe_log(
                 request, log, choices.chosen_startup(startup), choices.size_in_bytes(tolerance) or 0, asked
@@ -109,7 +122,7 @@ def check_command(
     log: options.Log,
     probe: Annotated[
         Path | None,
-        typer.Argument(metavar="[PROBE.json]", help="What probe --format json wrote; without, it probes."),
+        typer.Argument(metavar="[PROBE]", help="What probe --format json wrote, or its folder; without, it probes."),
     ] = None,
     tolerance: options.Tolerance = "0",
     startup: options.StartUp = "last",
@@ -145,11 +158,19 @@ def _left_clean(ask: Callable[[], int]) -> int:
 
 def _probe(request: Request, asked: Output) -> int:
     if not request.model:
-        raise UsageFault("probe needs --model X or --log LOG")
+        raise UsageFault("probe needs --model X, --log LOG or --from FOLDER")
     from kvforensics.probe_progress import progress
     from kvforensics.probing import probe
 
     report = probe(request, progress(request.repeat))
+    deliver(_probe_text(report, asked), asked)
+    return _code(report)
+
+
+def _probe_left(folder: Path, asked: Output) -> int:
+    from kvforensics.probing import left
+
+    report = left(folder)
     deliver(_probe_text(report, asked), asked)
     return _code(report)
 
@@ -195,6 +216,11 @@ def _measured(request: Request, log: str, which: str | int, tolerance: int) -> t
 def _reading(path: Path) -> Reading:
     from kvforensics.report.probe_json import UnreadableProbe, read
 
+    if path.is_dir():
+        from kvforensics.checking import reading_of
+        from kvforensics.probing import left
+
+        return reading_of(left(path))
     try:
         return read(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:

@@ -44,7 +44,7 @@ def progress(repeat: int, console: Console | None = None) -> Callable[[Path, int
 
 
 def lines(folder: Path, title: str) -> tuple[str, ...]:
-    """Give one line for each rank that has journalled so far."""
+    """Give one line for each rank that has journalled so far, and where: what is left should the probe itself be killed."""
     found = []
     for path in sorted(folder.glob("*.jsonl"))[:SHOWN]:
         snapshot = _last_snapshot(path)
@@ -54,7 +54,7 @@ def lines(folder: Path, title: str) -> tuple[str, ...]:
             found.append(
                 f"{title}, {snapshot['rank']}: {doing} {snapshot['step']}, {snapshot['seconds']:.0f} s, {free}"
             )
-    return tuple(found) or (f"{title}: starting",)
+    return (*(found or (f"{title}: starting",)), f"journals: {folder.parent}")
 
 
 def _last_snapshot(path: Path) -> SnapshotRow | None:

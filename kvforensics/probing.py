@@ -6,6 +6,7 @@ Knows neither torch nor vLLM: both run in children, and what they journal is rea
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,13 +19,15 @@ from kvforensics.errors import UsageFault
 from kvforensics.probe_cache import cache_plans, kv_plan
 from kvforensics.probe_flags import NO_FLAGS, Flags, llm_arguments, torch_options
 from kvforensics.probe_ledger import Run, startup_of
+from kvforensics.probe_left import Asked, read_asked, records_left, write_asked
 from kvforensics.probe_model import config_of, model_for_vllm
 from live_probe.cards import UnknownCardError, parse_card
 from live_probe.cards_here import EngineHere, NoEngineError, engine_here
-from live_probe.child_process import ENGINE_DIED, EngineRun, interrupted, records_of
+from live_probe.child_process import BY_USER, ENGINE_DIED, EngineRun, interrupted, records_of
 from live_probe.driver import cuda_device_count
 from live_probe.eras import NEWEST, UnsupportedVersionError, era_of
 from live_probe.launch import LaunchError, resolve
+from live_probe.measurement import INTERRUPTED
 from live_probe.shape import UnsupportedModelError, decoder_shape
 from live_probe.torch_start import TorchStart, probe_torch
 from live_probe.vllm_engine import probe_engine
@@ -38,12 +41,14 @@ if TYPE_CHECKING:
     from live_probe.cards_here import CardHere
     from live_probe.launch import LaunchSettings
     from live_probe.measurement import ProbeRecord
+    from live_probe.shape import JsonObject
     from parsers.launch_settings import Value
     from reconstruct.ledger import StartUpLedger
     from reconstruct.planner.result import KvPlan
 
 DEFAULT_CARD = "sim:H100-80GB"
 """What is simulated where there is no card and none was named."""
+_DEVICE = re.compile(r"sim:.*|cuda(:\d{1,3})?", re.ASCII)
 LIMIT = 1 << 30
 """Bytes that others may hold together on a card that is not to be shared."""
 SETTLED = (
@@ -130,18 +135,34 @@ def probe(
     """
     folder = _folder(request.keep)
     try:
-        choice = _choose(request)
-        ready = _prepare_vllm(request, choice, folder) if choice.engine == "vllm" else _prepare_torch(request, choice)
+        asked = _asked(request, _choose(request))
+        model = model_for_vllm(request.model, folder) if asked.here is not None else request.model
+        ready = _prepared(asked, model)
+        write_asked(folder, asked)
         records, stopped = _run_all(request, ready, folder, watch)
     except BaseException:
         _discard(folder, request.keep)
         raise
     notes = list(ready.notes)
-    if choice.engine == "vllm" or any(r.failure is not None and r.failure.kind == ENGINE_DIED for r in records):
+    if ready.engine == "vllm" or any(r.failure is not None and r.failure.kind == ENGINE_DIED for r in records):
         notes += _kept(records, folder, request.keep)
     else:
         _discard(folder, request.keep)
-    return ProbeReport(request.model, ready.engine, _startups(records, ready, request), records, tuple(notes), stopped)
+    return ProbeReport(request.model, ready.engine, _startups(records, ready, asked), records, tuple(notes), stopped)
+
+
+def left(folder: Path) -> ProbeReport:
+    """Give the report of a probe from its folder: a probe that was killed itself wrote none.
+
+    Needs neither torch nor vLLM nor the card. Raises as `probe` does, and UsageFault for a folder that is no probe's.
+    """
+    asked = read_asked(folder)
+    ready = _prepared(asked, asked.model)
+    found = records_left(folder, asked.engine)
+    _check_refused(found)
+    records = tuple(_known(record, ready.here) for record in found)
+    notes = (*ready.notes, f"read from the journals in {folder}")
+    return ProbeReport(asked.model, ready.engine, _startups(records, ready, asked), records, notes)
 
 
 def _run_all(
@@ -154,29 +175,28 @@ def _run_all(
             with watch(place, run):
                 found = ready.start(EngineRun(place, request.python, request.timeout_s), run)
         except KeyboardInterrupt:
-            found = records_of(place, ready.engine, run, "interrupted by the user")
+            found = records_of(place, ready.engine, run, BY_USER)
             return (*records, *(_known(interrupted(r), ready.here) for r in found)), True
         _check_refused(found)
         records += [_known(record, ready.here) for record in found]
     return tuple(records), False
 
 
-def _startups(records: tuple[ProbeRecord, ...], ready: _Prepared, request: Request) -> tuple[StartUpLedger, ...]:
+def _startups(records: tuple[ProbeRecord, ...], ready: _Prepared, asked: Asked) -> tuple[StartUpLedger, ...]:
     found = []
     for run in sorted({record.run for record in records}):
         of_run = tuple(r for r in records if r.run == run)
         versions = [r.environment.version for r in of_run if r.environment.version not in ("", "unknown")]
         version = versions[0] if versions else ready.version
         settled, plan = ready.settled(of_run[0]), ready.planned(of_run[0])
-        asked = Run(ready.engine, version, request.flags, settled, request.model, plan)
-        found.append(startup_of(of_run, asked))
+        found.append(startup_of(of_run, Run(ready.engine, version, asked.flags, settled, asked.model, plan)))
     return tuple(found)
 
 
 def _choose(request: Request) -> _Choice:
     if request.engine not in (None, "vllm", "torch"):
         raise UsageFault(f"--engine {request.engine}: choose vllm or torch")
-    if request.device is not None and not request.device.startswith(("sim:", "cuda")):
+    if request.device is not None and not _DEVICE.fullmatch(request.device):
         raise UsageFault(f"--device {request.device}: write cuda, cuda:1 or a simulated card such as {DEFAULT_CARD}")
     simulates = request.device is not None and request.device.startswith("sim:")
     if request.engine == "vllm":
@@ -205,16 +225,40 @@ def _here(python: str) -> EngineHere:
         raise UsageFault(f"{error}; --python names another interpreter") from None
 
 
-def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
-    """Settle everything that needs no torch, so that what is refused is refused at once."""
-    if request.python == sys.executable and find_spec("torch") is None:
-        raise UsageFault("the torch engine needs torch: pip install 'kvforensics[probe]'")
-    config = config_of(request.model)
-    version = request.engine_version or ".".join(str(part) for part in NEWEST)
-    options = torch_options(request.flags)
+def _asked(request: Request, choice: _Choice) -> Asked:
+    """Gather what a start rests on, here and now. Raises UsageFault where the engine is not here or the card is taken."""
+    asked = Asked(
+        request.model, request.flags, choice.engine, choice.device, choice.notes, request.engine_version,
+        request.load_format, request.share,
+    )  # fmt: skip
+    if choice.engine == "torch":
+        if request.python == sys.executable and find_spec("torch") is None:
+            raise UsageFault("the torch engine needs torch: pip install 'kvforensics[probe]'")
+        return asked._replace(config=config_of(request.model))
+    here = _here(request.python)
+    if choice.device not in ("cuda", "cuda:0"):
+        raise UsageFault(f"--device {choice.device}: vLLM takes the first cards it sees; set CUDA_VISIBLE_DEVICES")
+    _check_sharing(here.cards[: request.flags.world], share=request.share)
+    if not here.has_vllm:
+        raise UsageFault(
+            f"{request.python} has no vLLM: --python names the interpreter that has it, or use --engine torch"
+        )
+    return asked._replace(here=here)
+
+
+def _prepared(asked: Asked, model: str) -> _Prepared:
+    """Settle everything that needs no engine, so that what is refused is refused at once. model: as vLLM is to find it."""
+    if asked.here is not None:
+        return _prepare_vllm(asked, asked.here, model)
+    return _prepare_torch(asked, asked.config or {})
+
+
+def _prepare_torch(asked: Asked, config: JsonObject) -> _Prepared:
+    version = asked.engine_version or ".".join(str(part) for part in NEWEST)
+    options = torch_options(asked.flags)
     try:
         shape = decoder_shape(config, options.tensor_parallel_size)
-        card = parse_card(choice.device).card if choice.device.startswith("sim:") else None
+        card = parse_card(asked.device).card if asked.device.startswith("sim:") else None
         plans = cache_plans(config, version, options)
         resolve(options, version, shape, plans, "", card.total if card else 0)
     except (UnsupportedModelError, UnsupportedVersionError) as refusal:
@@ -237,35 +281,25 @@ def _prepare_torch(request: Request, choice: _Choice) -> _Prepared:
         tokens = launched(record).max_num_batched_tokens
         return kv_plan(config, version, options, tokens, figures["kv_pool_memory"])
 
-    asked = TorchStart(config, choice.device, version, options, plans, request.share, LIMIT)
-    engines = request.flags.data_parallel_size or 1
+    start = TorchStart(config, asked.device, version, options, plans, asked.share, LIMIT)
+    engines = asked.flags.data_parallel_size or 1
     alike = f"one of {engines} data-parallel engines was gone through: each has cards and a pool of its own"
-    notes = (*choice.notes, *((alike,) if engines > 1 else ()))
-    return _Prepared(lambda e, n: probe_torch(asked, e, n), "torch", version, settled, planned, None, notes)
+    notes = (*asked.notes, *((alike,) if engines > 1 else ()))
+    return _Prepared(lambda e, n: probe_torch(start, e, n), "torch", version, settled, planned, None, notes)
 
 
-def _prepare_vllm(request: Request, choice: _Choice, folder: Path) -> _Prepared:
-    here = _here(request.python)
-    index = int(choice.device.partition(":")[2] or 0)
-    if index:
-        raise UsageFault(f"--device {choice.device}: vLLM takes the first cards it sees; set CUDA_VISIBLE_DEVICES")
-    used = here.cards[: request.flags.world]
-    _check_sharing(used, share=request.share)
-    arguments = llm_arguments(request.flags, model_for_vllm(request.model, folder), request.load_format)
-    notes = list(choice.notes)
-    if request.load_format == "dummy":
+def _prepare_vllm(asked: Asked, here: EngineHere, model: str) -> _Prepared:
+    arguments = llm_arguments(asked.flags, model, asked.load_format)
+    notes = list(asked.notes)
+    if asked.load_format == "dummy":
         notes.append("weights were made up, not loaded (load_format dummy): they take the same memory")
-    if request.engine_version and request.engine_version != here.vllm:
-        notes.append(f"asked for {request.engine_version}, but {here.vllm} is installed and was started")
-    if not here.has_vllm:
-        raise UsageFault(
-            f"{request.python} has no vLLM: --python names the interpreter that has it, or use --engine torch"
-        )
+    if asked.engine_version and asked.engine_version != here.vllm:
+        notes.append(f"asked for {asked.engine_version}, but {here.vllm} is installed and was started")
     settled: dict[str, Value] = {}
     try:
         settled["gpu_memory_utilization"] = era_of(here.vllm).gpu_memory_utilization
-        if used:
-            settled |= _server_defaults(request.flags, here.vllm, used[0], arguments)
+        if here.cards:
+            settled |= _server_defaults(asked.flags, here.vllm, here.cards[0], arguments)
     except UnsupportedVersionError:
         if here.vllm != "unknown":
             raise Unsupported(f"vLLM {here.vllm} starts another way: the probe knows 0.8.0 and later") from None
@@ -302,7 +336,7 @@ def _check_refused(records: tuple[ProbeRecord, ...]) -> None:
     """Turn what the child refused before its first step into an error; the kinds are those of its REFUSALS."""
     for record in records:
         failure = record.failure
-        if failure is not None and failure.step == START and failure.kind != ENGINE_DIED:
+        if failure is not None and failure.step == START and failure.kind not in (ENGINE_DIED, INTERRUPTED):
             if failure.kind.startswith("Unsupported"):
                 raise Unsupported(failure.message)
             raise UsageFault(failure.message)

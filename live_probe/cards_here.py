@@ -12,7 +12,7 @@ import tempfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from live_probe.child_process import child_environment
 
@@ -74,21 +74,25 @@ def engine_here(python: str) -> EngineHere:
     if not answers:
         said = ended.stderr.strip().splitlines() or ["it said nothing"]
         raise NoEngineError(f"{python} cannot tell its cards: {said[-1]}")
-    return _engine(answers[-1])
+    return from_object(json.loads(answers[-1]))
 
 
-def _engine(answer: str) -> EngineHere:
+def as_object(here: EngineHere) -> dict[str, Any]:
+    """Give an answer as JSON holds it."""
+    return {"vllm": here.vllm, "cards": [card._asdict() for card in here.cards]}
+
+
+def from_object(written: dict[str, Any]) -> EngineHere:
+    """Rebuild an answer from what `as_object` gave."""
     from live_probe.journal import listed
 
-    read = json.loads(answer)
-    cards = [CardHere(**{**card, "processes": listed(card["processes"])}) for card in read["cards"]]
-    return EngineHere(read["vllm"], tuple(cards))
+    cards = [CardHere(**{**card, "processes": listed(card["processes"])}) for card in written["cards"]]
+    return EngineHere(written["vllm"], tuple(cards))
 
 
 def main() -> None:
     """Print the answer as one line of JSON."""
-    cards = [card._asdict() for card in _cards()]
-    sys.stdout.write(json.dumps({"vllm": _release(), "cards": cards}) + "\n")
+    sys.stdout.write(json.dumps(as_object(EngineHere(_release(), tuple(_cards())))) + "\n")
 
 
 def _release() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from live_probe.journal import JournalError, read_journal
 from live_probe.measurement import INTERRUPTED, KILLED, ONLY_RANK, Environment, Failure, ProbeRecord, Unread
@@ -22,8 +23,19 @@ if TYPE_CHECKING:
     from live_probe.shape import JsonValue
 
 LOG_NAME = "engine.log"
+START_NAME = "start.json"
+"""What a child is asked to do: a config may be too long for a command line."""
+ENDING_NAME = "ending"
+"""How a run ended, one line, empty for well; not there before the end, nor where the probe itself was killed."""
+BY_USER = "interrupted by the user"
+UNSEEN = "the probe itself was ended, or is still running"
+"""The ending of a run that nobody noted."""
 PROBE_DIR = "KVFORENSICS_PROBE_DIR"
 """The environment variable that tells a child, and every worker of it, where its journals go."""
+_SCRATCH = "kvforensics-scratch-"
+"""How the folder of a run's temporary files is named."""
+_LONGEST_TEMPORARY = 107 - len("/" + "0" * 36) - len("/" + _SCRATCH + "0" * 8)
+"""Bytes of a folder in which the engine's sockets still have room: each is named by a UUID, and unix(7) allows 107."""
 _GRACE_S = 10
 _LAST_WORDS = 4096
 """Bytes of the engine's log that are searched for its last line."""
@@ -38,10 +50,10 @@ class EngineRun(NamedTuple):
 
 
 def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun) -> str:
-    """Run `python -m module JSON` to its end and say how it ended; empty is well.
+    """Run `python -m module FILE`, the file holding `argument`, to its end and say how it ended; empty is well.
 
-    Whatever the end, no process of its group is left, nor what it made among the temporary files; should this process
-    die, the child ends itself.
+    Whatever the end, no process of its group is left, nor what it made among the temporary files, and the ending stands
+    in the folder; should this process die, the child ends itself.
 
     Raises:
         OSError: the folder cannot be written or the interpreter not started.
@@ -49,9 +61,33 @@ def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun
 
     """
     engine.folder.mkdir(parents=True, exist_ok=True)
-    command = [engine.python, "-m", module, json.dumps(dict(argument))]
+    (engine.folder / START_NAME).write_text(json.dumps(dict(argument)), encoding="utf-8")
+    try:
+        ending = _run_group(module, engine)
+    except KeyboardInterrupt:
+        _note_ending(engine.folder, BY_USER)
+        raise
+    _note_ending(engine.folder, ending)
+    return ending
+
+
+def _note_ending(folder: Path, ending: str) -> None:
+    (folder / ENDING_NAME).write_text(ending + "\n", encoding="utf-8")
+
+
+def ending_of(folder: Path) -> str:
+    """Give how a run ended, as `run_to_end` gave it, from its folder; UNSEEN where that was not noted."""
+    with suppress(OSError):
+        noted = (folder / ENDING_NAME).read_text(encoding="utf-8", errors="replace")
+        if noted.endswith("\n"):  # else the probe died while it noted
+            return noted.removesuffix("\n")
+    return UNSEEN
+
+
+def _run_group(module: str, engine: EngineRun) -> str:
+    command = [engine.python, "-m", module, str((engine.folder / START_NAME).absolute())]
     with (
-        tempfile.TemporaryDirectory(prefix="kvforensics-", ignore_cleanup_errors=True) as scratch,
+        tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=_temporary(), ignore_cleanup_errors=True) as scratch,
         (engine.folder / LOG_NAME).open("wb") as log,
     ):
         environment = {**child_environment(engine.folder), PROBE_DIR: str(engine.folder), "TMPDIR": scratch}
@@ -74,6 +110,18 @@ def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun
     return f"the engine ended with exit code {code}" if code else ""
 
 
+def _temporary() -> str:
+    """Give where temporary files go, or /tmp where that lies too deep for the engine's sockets."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _LONGEST_TEMPORARY or not os.access("/tmp", os.W_OK) else "/tmp"  # noqa: S108
+
+
+def asked_of_child(arguments: list[str]) -> dict[str, Any]:
+    """Read what `run_to_end` wrote for this process."""
+    asked: dict[str, Any] = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    return asked
+
+
 def end_with_parent() -> None:
     """In a child: end its whole group as soon as the parent, which holds the other end of stdin, is gone."""
     if os.getpgrp() == os.getpid():
@@ -83,6 +131,9 @@ def end_with_parent() -> None:
 def _await_parents_end() -> None:
     while os.read(0, 1):
         pass
+    scratch = Path(os.environ.get("TMPDIR", ""))
+    if scratch.name.startswith(_SCRATCH):  # the parent, which made it, can no longer remove it
+        shutil.rmtree(scratch, ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -145,7 +196,7 @@ def interrupted(record: ProbeRecord) -> ProbeRecord:
     failure = record.failure
     if failure is None or failure.kind not in (*TOLD_TO_END, ENGINE_DIED):
         return record
-    return record._replace(failure=failure._replace(kind=INTERRUPTED, message="interrupted by the user"))
+    return record._replace(failure=failure._replace(kind=INTERRUPTED, message=BY_USER))
 
 
 TOLD_TO_END = (KILLED, SystemExit.__name__, KeyboardInterrupt.__name__)

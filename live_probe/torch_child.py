@@ -1,4 +1,4 @@
-"""The process that goes through one start-up of the torch engine. Run as `python -m live_probe.torch_child JSON`.
+"""The process that goes through one start-up of the torch engine. Run as `python -m live_probe.torch_child FILE`.
 
 Its journal lies in the folder that KVFORENSICS_PROBE_DIR names, as the real engine's workers' do. What is refused before
 the start stands there as a failure of the step `start`.
@@ -7,14 +7,13 @@ the start stands there as a failure of the step `start`.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from live_probe.cards import UnknownCardError, parse_card
-from live_probe.child_process import PROBE_DIR, end_with_parent
+from live_probe.child_process import PROBE_DIR, asked_of_child, end_with_parent
 from live_probe.device import CudaDevice
 from live_probe.eras import UnsupportedVersionError
 from live_probe.journal import Journal, ProcessList
@@ -43,10 +42,10 @@ START = "start"
 
 
 def main(arguments: list[str]) -> None:
-    """Go through the start that the JSON object describes and journal it as it happens."""
+    """Go through the start that a file describes and journal it as it happens."""
     end_with_parent()
     gc.freeze()  # every step collects garbage, which need not walk all that torch's import made
-    go_through(from_argument(json.loads(arguments[0])), Path(os.environ[PROBE_DIR]) / "rank-0.jsonl")
+    go_through(from_argument(asked_of_child(arguments)), Path(os.environ[PROBE_DIR]) / "rank-0.jsonl")
 
 
 def go_through(start: TorchStart, path: Path) -> None:

@@ -17,8 +17,10 @@ from kvforensics.app import whole_app
 from kvforensics.output_file import write_whole
 from kvforensics.probe_progress import lines
 from kvforensics.report import probe_json
+from live_probe.child_process import UNSEEN
 from tests.kvforensics.measured import SMALL_BATCH, config_file, measured_by_vllm
 from tests.kvforensics.test_checking import TRUTH
+from tests.kvforensics.test_probe_left import left_by_vllm
 from tests.render.lines import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,10 +113,11 @@ def gone(pid):
 
 
 def test_a_probe_by_the_torch_engine_writes_its_json(tmp_path):
-    """The whole way, through the process that simulates; the schema's own keys."""
-    out, temporary = tmp_path / "probe.json", tmp_path / "t"
+    """The whole way, through the process that simulates; the schema's own keys. Its folder tells the same."""
+    out, temporary, kept = tmp_path / "probe.json", tmp_path / "t", tmp_path / "kept"
     temporary.mkdir()
     asked = ("probe", "--model", config_file(tmp_path), "--device", "sim:512MiB", "--out", out, *SMALL_BATCH)
+    asked += ("--keep", kept)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
     sorting = ("--engine-version", "0.16.0")  # for its sort torch loads its compiler, which makes a folder of its own
     ended = subprocess.run(command(*asked, *sorting), cwd=tmp_path, env=environment, check=False)
@@ -130,8 +133,12 @@ def test_a_probe_by_the_torch_engine_writes_its_json(tmp_path):
     assert written["snapshots"][0].keys() >= {
         "step", "when", "rank", "free", "total", "allocated", "reserved", "peak"
     }  # fmt: skip
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "probe.json", "t"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "kept", "probe.json", "t"]
     assert not list(temporary.iterdir())
+    (tmp_path / "config.json").unlink()
+    code, again, err = run("probe", "--from", kept, "--format", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(again) == {**written, "notes": [f"read from the journals in {kept}"]}
 
 
 def test_a_start_killed_in_any_step_leaves_its_json(tmp_path):
@@ -243,26 +250,38 @@ def heeding_signals():
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_process_outlives_the_command(engine, tmp_path, how):
-    """Ctrl-C, a plain kill, a closed terminal: the shell's code, one line, the ledger so far. Even SIGKILL leaves no engine."""
-    out = tmp_path / "probe.json"
+    """Ctrl-C, a plain kill, a closed terminal: the shell's code, one line, the ledger so far. SIGKILL: the folder tells it."""
+    out, kept, temporary = tmp_path / "probe.json", tmp_path / "kept", tmp_path / "t"
+    temporary.mkdir()
     asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "hangs")
     child = subprocess.Popen(
-        command(*asked, "--keep", tmp_path / "kept", "--out", out), stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        command(*asked, "--keep", kept, "--out", out), stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
         preexec_fn=heeding_signals,  # noqa: PLW1509 - no threads here
     )  # fmt: skip
-    worker = tmp_path / "kept" / "run-0" / "worker.pid"
+    worker = kept / "run-0" / "worker.pid"
     deadline = time.monotonic() + 20
     while not (worker.is_file() and worker.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     child.send_signal(how)
     _, err = child.communicate(timeout=30)
     assert gone(int(worker.read_text()))
-    if how != signal.SIGKILL:
+    assert not list(temporary.iterdir())
+    code, found, _ = run("probe", "--from", kept, "--format", "json")
+    (startup,) = json.loads(found)["startups"]
+    (failure,) = startup["failures"]
+    assert (code, failure["step"]) == (1, "load_model")
+    assert startup["engines"][0]["ranks"][0]["quantities"]["model_memory"]["low"] == 7
+    if how == signal.SIGKILL:
+        assert failure["message"] == UNSEEN
+        assert not out.exists()
+    else:
         assert child.returncode == 128 + how
         assert err.splitlines() == [
             "kvforensics: run 1, rank 0: interrupted in load_model with 4 of 10 GiB free; no process is left"
         ]
-        assert json.loads(out.read_text())["startups"][0]["outcome"] == "unfinished"
+        assert json.loads(out.read_text())["startups"] == [startup]
+        assert startup["outcome"] == "unfinished"
 
 
 def test_a_start_that_hangs_is_ended_in_time(engine, tmp_path):
@@ -295,6 +314,10 @@ def test_check_ends_by_its_verdict(logged, tmp_path):
     (outside,) = [t for t in found["terms"] if t["verdict"] == "outside"]
     assert outside["quantity"] == "model_memory"
     assert run("check", log, wrong, "--tolerance", "2GiB")[0] == 0
+    left_by_vllm(tmp_path / "left")
+    code, out, _ = run("check", log, tmp_path / "left", "--format", "json")
+    assert code == 3
+    assert json.loads(out)["terms"][0]["measured"]["low"] == 80 << 30
     empty = json.loads(probe.read_text())
     empty["startups"][0]["engines"] = []
     (tmp_path / "empty.json").write_text(json.dumps(empty))
@@ -312,6 +335,12 @@ def test_wrong_usage_is_code_2_and_one_line(logged, tmp_path):
         ("check", log, probe, "--out", tmp_path / "no" / "such.md"),
         ("check", log, probe, "--out", tmp_path),
         ("probe",),
+        ("probe", "--from", tmp_path),
+        ("probe", "--from", probe),
+        ("probe", "--from", tmp_path, "--model", config_file(tmp_path)),
+        ("check", log, tmp_path),
+        ("probe", "--model", config_file(tmp_path), "--device", "cuda:x"),
+        ("probe", "--model", config_file(tmp_path), "--device", "sim:9999999999GiB"),
         ("probe", "--model", "nobody/nothing-1B", "--device", "sim:24GiB"),
         (
             "probe",
@@ -391,11 +420,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 
 def test_progress_reads_journals_while_they_grow(tmp_path):
     """The last whole snapshot of each rank; a half-written line is left for the next look."""
-    assert lines(tmp_path, "probe") == ("probe: starting",)
+    journals = f"journals: {tmp_path.parent}"
+    assert lines(tmp_path, "probe") == ("probe: starting", journals)
     row = {"step": "load_model", "when": "before", "rank": "rank 0", "free": 3 << 30, "total": 4 << 30, "seconds": 2.2}
     whole = json.dumps({"kind": "snapshot", "value": row})
     (tmp_path / "rank-0.jsonl").write_text(whole + "\n" + whole[:40])
-    assert lines(tmp_path, "run 1 of 2") == ("run 1 of 2, rank 0: in load_model, 2 s, 3.00 of 4.00 GiB free",)
+    assert lines(tmp_path, "run 1 of 2") == (
+        "run 1 of 2, rank 0: in load_model, 2 s, 3.00 of 4.00 GiB free",
+        journals,
+    )
 
 
 def test_explain_and_check_import_no_torch(logged):

@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,35 @@ def test_every_rank_gives_a_record(engine):
     assert [record.value("model_memory") for record in records] == [7, 8]
     assert "hello" in (engine.folder / "engine.log").read_text()
     assert not Path((engine.folder / "temporary").read_text()).exists()  # sockets and caches of the engine's go with it
+
+
+def test_what_is_asked_may_be_longer_than_a_command_line(engine):
+    """A config.json can be."""
+    assert probe_engine({"ending": "x" * (1 << 18)}, engine)[0].outcome == "ready"
+
+
+def test_the_engines_sockets_have_room(engine, monkeypatch):
+    """However deep the user's temporary files lie; where there is room they stay there."""
+    for depth, stays in ((0, True), (99, False)):
+        usual = Path(tempfile.mkdtemp(dir="/tmp")) / ("d" * depth)
+        usual.mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(usual))
+        probe_engine({"ending": "well"}, engine)
+        used = Path((engine.folder / "temporary").read_text()).parent
+        assert used.is_relative_to(usual) is stays
+        assert len(f"{used}/{uuid.uuid4()}") <= 107
+        shutil.rmtree(usual.parent if depth else usual)
+
+
+def test_the_ending_is_noted_beside_the_journals(engine):
+    """It is there for whoever reads the folder later; half a note is none."""
+    assert child_process.ending_of(engine.folder) == child_process.UNSEEN
+    probe_engine({"ending": "well"}, engine)
+    assert child_process.ending_of(engine.folder) == ""
+    (engine.folder / child_process.ENDING_NAME).write_text("")
+    assert child_process.ending_of(engine.folder) == child_process.UNSEEN
+    probe_engine({"ending": "fails"}, engine)
+    assert child_process.ending_of(engine.folder) == "the engine ended with exit code 1"
 
 
 def test_a_killed_engine_leaves_what_its_ranks_had(engine):
