@@ -163,8 +163,16 @@ def _probe(request: Request, asked: Output) -> int:
     from kvforensics.probing import probe
 
     report = probe(request, progress(request.repeat))
-    deliver(_probe_text(report, asked), asked)
+    _deliver(lambda: _probe_text(report, asked), asked)
     return _code(report)
+
+
+def _deliver(text: Callable[[], str], asked: Output) -> None:
+    """Write what a start may have taken long to give."""
+    from kvforensics.probe_signals import unhurried
+
+    with unhurried():
+        deliver(text(), asked)
 
 
 def _probe_left(folder: Path, asked: Output) -> int:
@@ -177,7 +185,7 @@ def _probe_left(folder: Path, asked: Output) -> int:
 
 def _probe_log(request: Request, log: str, which: str | int, tolerance: int, asked: Output) -> int:
     report, check = _measured(request, log, which, tolerance)
-    deliver(_both_text(report, check, log, asked), asked)
+    _deliver(lambda: _both_text(report, check, log, asked), asked)
     return _code(report) or _verdict(check)
 
 
@@ -186,7 +194,7 @@ def _check(log: str, probe: Path | None, which: str | int, tolerance: int, asked
         from kvforensics.probing import Request
 
         report, check = _measured(Request(""), log, which, tolerance)
-        deliver(_check_text(check, log, asked), asked)
+        _deliver(lambda: _check_text(check, log, asked), asked)
         return _code(report) or _verdict(check)
     from kvforensics.checking import check as compare
     from kvforensics.probe_from_log import logged

@@ -40,3 +40,24 @@ def stopped_as_by_ctrl_c() -> Iterator[Callable[[int], int]]:
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Cover the writing of an answer: one signal to end does not lose what was measured; a second one is heeded."""
+    waiting: list[int] = []
+
+    def wait(number: int, _frame: FrameType | None) -> None:
+        if waiting:
+            raise KeyboardInterrupt
+        waiting.append(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_SIGNALS)}
+    heard = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, wait)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])

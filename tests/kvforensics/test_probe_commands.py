@@ -284,6 +284,32 @@ def test_no_process_outlives_the_command(engine, tmp_path, how):
         assert startup["outcome"] == "unfinished"
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_measured_is_not_lost_by_a_signal_while_it_is_written(engine, tmp_path, monkeypatch, how):
+    """The answer comes first, and nothing was interrupted; whoever asks twice waits no longer."""
+    plain, out, times = probe_json.render, tmp_path / "probe.json", []
+
+    def interrupted(report):
+        times.append(how)
+        for _ in times:
+            os.kill(os.getpid(), how)
+        return plain(report)
+
+    monkeypatch.setattr(probe_json, "render", interrupted)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(how, signal.default_int_handler)
+    try:
+        asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--out", out)
+        assert run(*asked) == (0, "", "")
+        assert json.loads(out.read_text())["startups"][0]["outcome"] == "ready"
+        out.unlink()
+        assert run(*asked)[0] == 130
+        assert not out.exists()
+    finally:
+        for number, handler in signals.items():
+            signal.signal(number, handler)
+
+
 def test_a_start_that_hangs_is_ended_in_time(engine, tmp_path):
     """After --timeout seconds, with code 1."""
     asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--quantization", "hangs", "--timeout", 3)
