@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from live_probe.decoder import torch_dtype
+from live_probe.parameters import torch_dtype
 
 if TYPE_CHECKING:
     from live_probe.launch import LaunchSettings

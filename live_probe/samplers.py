@@ -26,8 +26,8 @@ _ALWAYS_TRITON = (0, 31, 0)
 class TritonBuffers:
     """The scratch that the Triton top-k/top-p filter keeps between calls: a row of scores for each program.
 
-    vLLM 0.17-0.33, vllm/v1/sample/ops/topk_topp_triton.py: apply_top_k_top_p_triton (min(multiprocessors, rows)
-    rows of float32).
+    vLLM 0.17-0.33, vllm/v1/sample/ops/topk_topp_triton.py: apply_top_k_top_p_triton (rows of float32, up to the next
+    power of two, one for each multiprocessor at most).
     """
 
     def __init__(self, multiprocessors: int) -> None:
@@ -38,7 +38,8 @@ class TritonBuffers:
         """Filter in place, growing the kept rows if need be."""
         rows = min(self._programs, scores.shape[0])
         if rows and (self._kept is None or self._kept.shape[0] < rows):
-            self._kept = torch.empty(rows, scores.shape[1], dtype=scores.dtype, device=scores.device)
+            whole = min(1 << (rows - 1).bit_length(), self._programs)
+            self._kept = torch.empty(whole, scores.shape[1], dtype=scores.dtype, device=scores.device)
         return scores
 
 

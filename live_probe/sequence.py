@@ -15,11 +15,12 @@ import torch
 
 from live_probe import budget
 from live_probe.buffers import RunnerBuffers, SamplerBuffers
-from live_probe.decoder import Decoder, torch_dtype
+from live_probe.decoder import Decoder
 from live_probe.device import snapshot_of
 from live_probe.eras import era_of
 from live_probe.graphs import GraphCapturer, capture_groups
 from live_probe.measurement import INTERRUPTED, ONLY_RANK, Failure, Measurement, NotMeasured, Snapshot
+from live_probe.parameters import torch_dtype
 from live_probe.samplers import TritonBuffers, dummy_sampler
 
 if TYPE_CHECKING:
@@ -157,9 +158,8 @@ class StartUp:
             with self._limited("load_model"):
                 compiled = bool(self._launch.capture_sizes)
                 self._decoder = Decoder(
-                    self._shape, self._device.torch_device, self._launch.dtype,
-                    compiled=compiled, scalars=self._era.attention_scalars,
-                )  # fmt: skip
+                    self._shape, self._device.torch_device, self._launch.dtype, compiled=compiled, era=self._era
+                )
             self._device.empty_cache()
             weights = self._device.stats().allocated - before
         self._note("model_memory", weights, "allocated after - before", "load_model")

@@ -1,42 +1,21 @@
-"""One rank's share of a dense decoder from its config.json, or why the probe's own decoder cannot stand for it."""
+"""One rank's share of a decoder from its config.json, or why the probe's own decoder cannot stand for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from live_probe.families import FAMILIES
+from live_probe.rope import UnknownRopeError, ropes_of
+
+if TYPE_CHECKING:
+    from live_probe.families import Bias, Family
+    from live_probe.rope import Ropes
 
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
 DtypeName = Literal["bfloat16", "float16", "float32"]
 
-Bias = Literal["always", "never", "stated"]
-
-
-class Family(NamedTuple):
-    """What a model class has that its config does not tell.
-
-    A bias that is `stated` stands where attention_bias or mlp_bias says so. `head_norms`: queries and keys are normed.
-    `tied`: what a missing tie_word_embeddings means.
-    """
-
-    qkv_bias: Bias = "stated"
-    output_bias: Bias = "stated"
-    mlp_bias: Bias = "stated"
-    head_norms: bool = False
-    tied: bool = False
-
-
-_FAMILIES = {
-    "llama": Family(),
-    "mistral": Family(),
-    "granite": Family(),
-    "phi3": Family(),
-    "qwen2": Family("always", "never", "never"),
-    "qwen3": Family("stated", "never", "never", head_norms=True),
-    "gemma": Family("never", "never", "never", tied=True),
-}
-"""The model classes written out in decoder.py (vLLM 0.8-0.33, vllm/model_executor/models, the file of each)."""
-_ROPES = ("default", "llama3", "linear", "dynamic", "yarn")
 _VOCABULARY_STEP = 64
 
 
@@ -45,11 +24,11 @@ class UnsupportedModelError(ValueError):
 
 
 class DecoderShape(NamedTuple):
-    """Widths and counts of one of `ranks` tensor-parallel ranks: a dense decoder with a gated MLP.
+    """Widths and counts of one of `ranks` tensor-parallel ranks: a decoder with gated MLPs.
 
     Heads, `intermediate` and `vocab_rows` are this rank's; keys of fewer heads than ranks are held by several.
-    `vocab_rows` come from vocab_size padded to 64, as vLLM pads embeddings (VocabParallelEmbedding). `rope_rows` and
-    `rope_width` are the size of the cos/sin cache, `rope_type` says how it is made.
+    `vocab_rows` come from vocab_size padded to 64, as vLLM pads embeddings (VocabParallelEmbedding). `norms` counts those
+    of a layer's whole width. `ropes`: the cos/sin caches.
     """
 
     architectures: tuple[str, ...]
@@ -62,14 +41,15 @@ class DecoderShape(NamedTuple):
     vocab: int
     vocab_rows: int
     max_positions: int
-    rope_rows: int
-    rope_width: int
-    rope_type: str
+    ropes: Ropes
     tied: bool
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
+    norms: int
     head_norms: bool
+    fresh_norms: bool
+    scaled_embedding: bool
     dtype: DtypeName
     ranks: int = 1
 
@@ -90,22 +70,19 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
     vLLM 0.8-0.33, vllm/model_executor/layers/linear.py: QKVParallelLinear, MergedColumnParallelLinear.
 
     Raises:
-        UnsupportedModelError: the model is no dense decoder of a family written out here, a field is missing, or the
-            ranks cannot share it evenly.
+        UnsupportedModelError: the model is of no family written out here, a field is missing, or the ranks cannot share
+            it evenly.
 
     """
-    name = config.get("model_type")
-    family = _FAMILIES.get(name) if isinstance(name, str) else None
-    if family is None:
-        raise _unsupported(f"model_type {name!r} is not among {', '.join(_FAMILIES)}")
+    family = _family(config)
     _refuse_specials(config)
     hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
     head_dim = _count(config, "head_dim", hidden // heads)
-    positions = _count(config, "max_position_embeddings")
+    layers, positions = _count(config, "num_hidden_layers"), _count(config, "max_position_embeddings")
     vocab, tied = _count(config, "vocab_size"), config.get("tie_word_embeddings")
     return DecoderShape(
         architectures=_names(config.get("architectures")),
-        layers=_count(config, "num_hidden_layers"),
+        layers=layers,
         hidden=hidden,
         intermediate=_share(_count(config, "intermediate_size"), ranks, "intermediate_size"),
         heads=_share(heads, ranks, "num_attention_heads"),
@@ -114,17 +91,33 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
         vocab=vocab,
         vocab_rows=_share(-(-vocab // _VOCABULARY_STEP) * _VOCABULARY_STEP, ranks, "the padded vocab_size"),
         max_positions=positions,
-        rope_rows=_rope_rows(config, positions),
-        rope_width=_rope_width(config, head_dim),
-        rope_type=_rope_type(config),
+        ropes=_ropes(config, family, layers, positions, head_dim),
         tied=family.tied if tied is None else tied is True,
         qkv_bias=_has_bias(family.qkv_bias, config, "attention_bias"),
         output_bias=_has_bias(family.output_bias, config, "attention_bias"),
         mlp_bias=_has_bias(family.mlp_bias, config, "mlp_bias"),
+        norms=family.norms,
         head_norms=family.head_norms,
+        fresh_norms=family.fresh_norms,
+        scaled_embedding=family.scaled_embedding,
         dtype=_dtype(config),
         ranks=ranks,
     )
+
+
+def _family(config: JsonObject) -> Family:
+    name = config.get("model_type")
+    family = FAMILIES.get(name) if isinstance(name, str) else None
+    if family is None:
+        raise _unsupported(f"model_type {name!r} is not among {', '.join(FAMILIES)}")
+    return family
+
+
+def _ropes(config: JsonObject, family: Family, layers: int, positions: int, head_dim: int) -> Ropes:
+    try:
+        return ropes_of(config, family, layers, positions, head_dim)
+    except UnknownRopeError as unknown:
+        raise _unsupported(str(unknown)) from None
 
 
 def _has_bias(rule: Bias, config: JsonObject, field: str) -> bool:
@@ -160,46 +153,6 @@ def _refuse_specials(config: JsonObject) -> None:
     others = set(types) - {"full_attention", "sliding_attention"} if isinstance(types, Sequence) else {types}
     if others:
         raise _unsupported(f"layer_types: {', '.join(sorted(map(str, others)))} is not written out")
-
-
-def _rope_scaling(config: JsonObject) -> JsonObject:
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(scaling, Mapping):
-        raise _unsupported("rope_scaling is no object")
-    return scaling
-
-
-def _rope_type(config: JsonObject) -> str:
-    scaling = _rope_scaling(config)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if not isinstance(kind, str) or kind not in _ROPES:
-        raise _unsupported(f"rope type {kind!r} is not among {', '.join(_ROPES)}")
-    return kind
-
-
-def _rope_rows(config: JsonObject, positions: int) -> int:
-    """Length of RotaryEmbedding.cos_sin_cache (vllm/model_executor/layers/rotary_embedding, 0.8-0.33)."""
-    scaling, kind = _rope_scaling(config), _rope_type(config)
-    factor = scaling.get("factor", 1.0)
-    if not isinstance(factor, int | float):
-        raise _unsupported("rope_scaling.factor is no number")
-    if kind == "yarn":
-        original = scaling.get("original_max_position_embeddings", positions)
-        return int((original if isinstance(original, int) else positions) * factor)
-    return int(positions * factor) if kind in ("linear", "dynamic") else positions
-
-
-def _rope_width(config: JsonObject, head_dim: int) -> int:
-    """Give the rotated part of a head (vllm/model_executor/layers/rotary_embedding: get_rope, partial_rotary_factor)."""
-    scaling = config.get("rope_parameters") or {}
-    factor = config.get("partial_rotary_factor")
-    if factor is None and isinstance(scaling, Mapping):
-        factor = scaling.get("partial_rotary_factor")
-    if factor is None:
-        return head_dim
-    if not isinstance(factor, int | float) or not 0 < factor <= 1:
-        raise _unsupported(f"partial_rotary_factor is {factor!r}, not a share of a head")
-    return int(head_dim * factor)
 
 
 def _dtype(config: JsonObject) -> DtypeName:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconstruct.planner.models.view import as_mapping
+from reconstruct.planner.models.windows import FULL, SLIDING, layer_types
 from reconstruct.predict.allocation import Tensor
 
 if TYPE_CHECKING:
@@ -25,19 +26,28 @@ def made_before(shape: Shape, parts: int) -> int:
     return _PROJECTIONS_BEFORE.get(shape.architecture, parts)
 
 
-def caches(shape: Shape, width: int) -> tuple[Tensor, ...]:
-    """Give each cache with what it is made from: positions times rotated dimensions, in the model's dtype.
+def has_own_cache(shape: Shape, layer: int) -> bool:
+    """Whether a layer with a window rotates by a base, and so a cache, of its own (0.8.5 and 0.32.0 models/gemma3.py)."""
+    if not shape.architecture.startswith("Gemma3"):
+        return False
+    types = layer_types(shape.view)
+    return types is not None and types[layer] == SLIDING
 
+
+def cache_of(shape: Shape, width: int, *, windowed: bool = False) -> tuple[Tensor, ...]:
+    """Give a layer's cache with what it is made from: positions times rotated dimensions, in the model's dtype.
+
+    windowed: of a layer that has its own, of the default type whatever the config scales. Nothing where none rotates.
     Positions are the config's, not --max-model-len's. Source: 0.8.5, 0.21.0 and 0.33.0 model_executor/layers/
     rotary_embedding (get_rope and the class of each rope type); layers that share parameters share one cache. The steps
-    are also live_probe/decoder.py's (`_rope_cache`): tests/live_probe/test_agreement.py holds the two equal.
+    are also live_probe/parameters.py's (`_rope`): tests/live_probe/test_agreement.py holds the two equal.
     """
     if shape.architecture in _WITHOUT:
         return ()
     head = shape.head_size
     if shape.trait.mixer == "latent":
         head = shape.view.whole_number("qk_rope_head_dim")
-    parameters = _parameters(shape)
+    parameters = _parameters(shape, windowed=windowed)
     share = parameters.get("partial_rotary_factor") or shape.view.get("partial_rotary_factor") or 1.0
     rotated = int(head * float(share)) if isinstance(share, int | float) else head
     kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
@@ -46,10 +56,7 @@ def caches(shape: Shape, width: int) -> tuple[Tensor, ...]:
     rows = _positions(shape, parameters, kind)
     if kind in {"longrope", "su"}:
         return (_long_and_short(shape.positions, rows - shape.positions, rotated, width),)
-    main = _served(_made(rows, rotated, kind), width)
-    if shape.architecture.startswith("Gemma3"):  # sliding layers have a base, and so a cache, of their own
-        return _served(_made(shape.positions, rotated, "default"), width), main
-    return (main,)
+    return (_served(_made(rows, rotated, kind), width),)
 
 
 def _made(rows: int, rotated: int, kind: str) -> Tensor:
@@ -76,11 +83,13 @@ def _long_and_short(long: int, short: int, rotated: int, width: int) -> Tensor:
     return Tensor(sum(part.nbytes for part in parts), parts)
 
 
-def _parameters(shape: Shape) -> Mapping[str, object]:
+def _parameters(shape: Shape, *, windowed: bool) -> Mapping[str, object]:
     found = shape.view.get("rope_parameters") or shape.view.get("rope_scaling") or {}
     parameters = as_mapping(found, "rope_scaling")
-    inner = parameters.get("full_attention")
-    return as_mapping(inner, "rope_parameters") if isinstance(inner, dict) else parameters
+    inner = parameters.get(SLIDING if windowed else FULL)
+    if isinstance(inner, dict):
+        return as_mapping(inner, "rope_parameters")
+    return {} if windowed else parameters
 
 
 def _positions(shape: Shape, parameters: Mapping[str, object], kind: str) -> int:

@@ -20,7 +20,8 @@ class Trait(NamedTuple):
     and keys, "" (none), "head" (head size) or "full" (all heads of the rank). tied: what a missing tie_word_embeddings
     means. positions: rows of a learned position table beyond max_position_embeddings, None where positions rotate.
     mixer: "mha", "latent", "delta" (gated delta net in the layers that are not full attention). experts: which rule
-    tells the expert layers, "" for none. final_norm: False where the last norm owns no tensor.
+    tells the expert layers, "" for none. final_norm: False where the last norm owns no tensor. scaled_embedding: one
+    number on the card scales the embeddings.
     """
 
     qkv_bias: str = STATED
@@ -37,9 +38,11 @@ class Trait(NamedTuple):
     final_norm: bool = True
     lm_head_bias: bool = False
     gated_query: bool = False
+    scaled_embedding: bool = False
 
 
 _LLAMA = Trait()
+_GEMMA2 = Trait(STATED, STATED, "no", norms=4, tied=True, scaled_embedding=True)
 _BIASED = Trait("yes", "yes", "yes", gated=False, norm_bias=True)
 _ROWS: tuple[tuple[Trait, str], ...] = (
     (
@@ -55,9 +58,9 @@ _ROWS: tuple[tuple[Trait, str], ...] = (
     (Trait("yes", "no", "no"), "Qwen2ForCausalLM Qwen2Model GlmForCausalLM MiMoForCausalLM Qwen2ForRewardModel"),
     (Trait("yes", "stated", "no"), "SeedOssForCausalLM"),
     (Trait(STATED, "no", "no", head_norms="head"), "Qwen3ForCausalLM Qwen3Model"),
-    (Trait("no", "no", "no", tied=True), "GemmaForCausalLM"),
-    (Trait(STATED, STATED, "no", norms=4, tied=True), "Gemma2ForCausalLM Gemma2Model"),
-    (Trait(STATED, STATED, "no", norms=4, head_norms="head", tied=True), "Gemma3ForCausalLM Gemma3TextModel"),
+    (Trait("no", "no", "no", tied=True, scaled_embedding=True), "GemmaForCausalLM"),
+    (_GEMMA2, "Gemma2ForCausalLM Gemma2Model"),
+    (_GEMMA2._replace(head_norms="head"), "Gemma3ForCausalLM Gemma3TextModel"),
     (Trait("no", "no", "no", norms=2, head_norms="full"), "Olmo2ForCausalLM Olmo3ForCausalLM"),
     (Trait("no", "no", "no", norms=0, final_norm=False), "OlmoForCausalLM"),
     (Trait(STATED, "no", "no", head_norms="head"), "Exaone4ForCausalLM"),

@@ -13,7 +13,7 @@ from reconstruct.predict.attention import ABSORBED, attention_layer, is_recurren
 from reconstruct.predict.constants import constant
 from reconstruct.predict.feed_forward import EXPERTS, feed_forward_layer, has_experts
 from reconstruct.predict.parts import Plain
-from reconstruct.predict.rotary import caches, made_before
+from reconstruct.predict.rotary import cache_of, has_own_cache, made_before
 from reconstruct.predict.storage import tensors
 from reconstruct.predict.vision import tower_of
 from reconstruct.rounding import MIB
@@ -72,16 +72,18 @@ def stage_weights(config: Mapping[str, object], shape: Shape, scheme: Scheme, pl
     known: dict[tuple[bool, int], tuple[list[_Named], list[_Named]]] = {}
     for stage, count in enumerate(sizes):
         named, last = _edges(config, shape, place, first=stage == 0, last=stage == len(sizes) - 1)
-        ropes = caches(shape, place.width)
+        rotating: set[bool] = set()
         for layer in range(start, start + count):
             alike = _likeness(shape, scheme, layer)
             if alike not in known:
                 known[alike] = _layer(shape, scheme, place, layer)
             attention, rest = known[alike]
-            if ropes and not is_recurrent(shape, layer):  # the first layer that rotates makes what all share
-                before = made_before(shape, len(attention))
-                named += [*attention[:before], ("rotary cache", ropes)]
-                attention, ropes = attention[before:], ()
+            windowed, recurrent = has_own_cache(shape, layer), is_recurrent(shape, layer)
+            if windowed not in rotating and not recurrent:  # the first of its kind makes what all share
+                rotating.add(windowed)
+                before, cache = made_before(shape, len(attention)), cache_of(shape, place.width, windowed=windowed)
+                named += [*attention[:before], *([("rotary cache", cache)] if cache else ())]
+                attention = attention[before:]
             named += attention + rest
         start += count
         named = sorted(named + last, key=lambda entry: _is_derived(entry[0], scheme))
@@ -136,6 +138,8 @@ def _edges(
     if last:
         if shape.trait.final_norm:
             after.append(_named("norms", (shape.hidden * width,) * (2 if shape.trait.norm_bias else 1)))
+        if shape.trait.scaled_embedding:
+            after.append(_named("embedding", (width,)))
         if not shape.tied and not place.pooling:
             after.append(_named("output", (rows * shape.hidden * width,)))
         if shape.trait.lm_head_bias:

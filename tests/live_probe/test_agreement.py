@@ -1,7 +1,8 @@
-"""Two models of one thing: the weights that the torch engine allocates, and those that `plan` computes from a config.
+"""Two models of one thing: what the torch engine allocates, and what `plan` computes from a config.
 
 reconstruct/predict may not import live_probe, which imports nothing but itself, so the allocator, the making of the rope
-cache and attention's scalars are written in both. Here they are held equal, byte for byte.
+cache and attention's scalars are written in both. Here weights are held equal, byte for byte, the activation peak within
+the band that `plan` states for it.
 """
 
 import pytest
@@ -9,25 +10,44 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvforensics.probe_cache import cache_plans
 from live_probe.allocator import CachingAllocator, CardMemory
-from live_probe.cards import EARLIER_WORKSPACE, Card
+from live_probe.cards import EARLIER_WORKSPACE, Card, parse_card
 from live_probe.decoder import Decoder
 from live_probe.eras import ERAS, era_of, release_of
+from live_probe.families import FAMILIES
+from live_probe.launch import LaunchOptions
+from live_probe.run import probe
 from live_probe.shape import decoder_shape
 from live_probe.simulated import SimulatedDevice
+from reconstruct.planner.launch import Launch
 from reconstruct.predict.allocation import SPLIT_LIMIT, Tensor, charged_in_all
+from reconstruct.predict.hardware import hardware_of
+from reconstruct.predict.ledger import predict
 from reconstruct.predict.parts import Split
+from reconstruct.predict.scenario import Scenario
 from reconstruct.predict.scheme import scheme_of
 from reconstruct.predict.shape import shape_of
 from reconstruct.predict.sizes import full_config
 from reconstruct.predict.weights import Placement, stage_weights
+from tests.live_probe.tiny import ARCHITECTURES
 
 MODELS = (
     "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-1.5B-Instruct",
     "mistralai/Mistral-7B-Instruct-v0.3", "ibm-granite/granite-3.1-8b-instruct", "microsoft/phi-4", "google/gemma-7b-it",
+    "google/gemma-2-9b-it", "google/gemma-2-27b-it", "google/gemma-3-1b-it", "google/gemma-3-27b-it",
+    "microsoft/Phi-3-mini-128k-instruct", "microsoft/Phi-4-mini-instruct",
 )  # fmt: skip
 CARD = Card("large", 1 << 42, exact=True, context=0, libraries=0, blas_workspace=EARLIER_WORKSPACE)
 MIB = 1 << 20
+
+
+def config_of(model):
+    """The config of a model; of one that sees images too, its decoder's."""
+    config = full_config(model)
+    if "text_config" not in config:
+        return config
+    return {**config["text_config"], "architectures": ["Gemma3ForCausalLM"], "torch_dtype": config["torch_dtype"]}
 
 
 def allocated(config, ranks, version, dtype):
@@ -36,7 +56,7 @@ def allocated(config, ranks, version, dtype):
     shape, era = decoder_shape(config, ranks), era_of(version)
     device.allocator.max_split_size = SPLIT_LIMIT if "load_model" in era.split_limited else None
     with device.running(), torch.no_grad():
-        made = Decoder(shape, device.torch_device, dtype, compiled=True, scalars=era.attention_scalars)
+        made = Decoder(shape, device.torch_device, dtype, compiled=True, era=era)
         device.empty_cache()
         assert made.layers
         return device.stats().allocated
@@ -53,19 +73,15 @@ def planned(config, ranks, version, width):
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_are_those_that_plan_computes(model, ranks, version):
     """Real configs, whose rope caches are large."""
-    config = full_config(model)
+    config = config_of(model)
     assert planned(config, ranks, version, 2) == allocated(config, ranks, version, "bfloat16")
 
 
-FAMILIES = {
-    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "granite": "GraniteForCausalLM",
-    "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma": "GemmaForCausalLM",
-}  # fmt: skip
 SIZES = st.fixed_dictionaries(
     {
         "hidden_size": st.sampled_from([512, 1536, 4096]),
         "intermediate_size": st.sampled_from([1024, 8960, 14336]),
-        "num_hidden_layers": st.integers(1, 4),
+        "num_hidden_layers": st.integers(1, 8),
         "num_attention_heads": st.sampled_from([8, 16]),
         "num_key_value_heads": st.sampled_from([1, 2, 8]),
         "head_dim": st.sampled_from([64, 128]),
@@ -73,14 +89,31 @@ SIZES = st.fixed_dictionaries(
         "max_position_embeddings": st.sampled_from([2048, 32768, 131072, 1 << 20]),
         "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
     },
-    optional={"attention_bias": st.booleans(), "mlp_bias": st.booleans(), "tie_word_embeddings": st.booleans()},
-)
+    optional={
+        "attention_bias": st.booleans(), "mlp_bias": st.booleans(), "tie_word_embeddings": st.booleans(),
+        "sliding_window_pattern": st.integers(1, 4),
+        "layer_types": st.lists(st.sampled_from(["sliding_attention", "full_attention"]), min_size=8, max_size=8),
+    },
+)  # fmt: skip
 ROPES = st.one_of(
     st.just({}),
     st.builds(
         lambda kind, factor: {"rope_scaling": {"rope_type": kind, "factor": factor}},
         st.sampled_from(["llama3", "linear", "dynamic", "yarn"]),
         st.sampled_from([2.0, 4.0]),
+    ),
+    st.builds(
+        lambda short: {"rope_scaling": {"rope_type": "longrope"}, "original_max_position_embeddings": short},
+        st.sampled_from([1024, 4096]),
+    ),
+    st.builds(
+        lambda factor: {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": factor},
+                "sliding_attention": {"rope_type": "default"},
+            }
+        },
+        st.sampled_from([2.0, 8.0]),
     ),
 )
 
@@ -95,9 +128,36 @@ ROPES = st.one_of(
 )
 def test_weights_of_any_small_config_agree(family, sizes, rope, ranks, version, dtype):
     """Every family, bias, rope type and release."""
-    config = {"model_type": family, "architectures": [FAMILIES[family]], "torch_dtype": "bfloat16", **sizes, **rope}
+    config = {
+        "model_type": family,
+        "architectures": [ARCHITECTURES[family]],
+        "torch_dtype": "bfloat16",
+        **sizes,
+        **rope,
+    }
     name, width = dtype
     assert planned(config, ranks, version, width) == allocated(config, ranks, version, name)
+
+
+H100 = parse_card("sim:H100-80GB")
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.19.0", "0.33.0"])
+@pytest.mark.parametrize(("rows", "tokens"), [(512, 4096), (4, 8192)])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, tokens, version):
+    """Where sampling decides it, and where the forward pass does; two layers need what all of them need."""
+    config = {**config_of(model), "num_hidden_layers": 2}
+    options = LaunchOptions(
+        max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows, cudagraph_capture_sizes=(1,)
+    )
+    plans = cache_plans(config, version, options)
+    measured = probe(config, SimulatedDevice.from_card(H100), version, options, plans)
+    launch = Launch(version, max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows)
+    found = predict(Scenario(config, launch, hardware_of("H100-80GB"), batched_tokens_given=True))
+    (rank,) = found.engine.ranks
+    assert rank.account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
+    assert rank.account.interval("model_memory").contains(measured.value("model_memory"))
 
 
 @pytest.mark.parametrize(

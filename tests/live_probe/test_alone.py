@@ -9,7 +9,18 @@ import pytest
 from live_probe.child_process import child_environment
 
 PACKAGE = Path(__file__).resolve().parents[2] / "live_probe"
-TORCH_ONLY = ("buffers", "decoder", "graphs", "run", "samplers", "selfcheck", "sequence", "simulated", "storages")
+TORCH_ONLY = (
+    "buffers",
+    "decoder",
+    "graphs",
+    "parameters",
+    "run",
+    "samplers",
+    "selfcheck",
+    "sequence",
+    "simulated",
+    "storages",
+)
 """Modules that import torch as they load: the interpreter asked has it where they are wanted."""
 PLAIN = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem not in (*TORCH_ONLY, "__init__", "torch_child"))
 

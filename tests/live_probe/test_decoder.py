@@ -7,6 +7,7 @@ from kvforensics.probe_cache import cache_plans
 from live_probe.buffers import RunnerBuffers, SamplerBuffers
 from live_probe.decoder import Decoder
 from live_probe.eras import era_of
+from live_probe.families import FAMILIES
 from live_probe.graphs import CaptureGroup, GraphCapturer, capture_groups
 from live_probe.launch import LaunchOptions, resolve
 from live_probe.samplers import TritonBuffers, dummy_sampler
@@ -37,6 +38,14 @@ def test_a_forward_needs_three_or_four_hidden_states_and_three_mlp_widths(make_d
     assert peak == TOKENS * 2 * (hiddens * 512 + 3 * 2048)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("family", ["gemma", "gemma2", "gemma3_text"])
+def test_norms_behind_attention_and_mlp_keep_nothing_more(make_device, config, family, compiled):
+    """T*b*(q + 3h + 3I) compiled; eager, norms that write new tensors leave the layer's input and residual: 4h + 3I."""
+    shape = decoder_shape({**config, "hidden_size": 512, "intermediate_size": 2048, "model_type": family})
+    assert forward_peak(make_device(4096), shape, compiled=compiled) == TOKENS * 2 * (4 * 512 + 3 * 2048)
+
+
 @pytest.mark.parametrize("intermediate", [512, 2048])
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("compiled", [True, False])
@@ -57,15 +66,12 @@ def test_scores_of_all_ranks_are_gathered(make_device, config):
     with device.running(), torch.no_grad():
         decoder = Decoder(shape, device.torch_device, "float32", compiled=True)
         hidden = torch.eye(3, 128)
-        local = torch.nn.functional.linear(hidden, decoder.head)
+        local = torch.nn.functional.linear(hidden, decoder.parameters.head)
         scores = decoder.logits(hidden)
     assert local.shape == (3, 512)
     assert scores.shape == (3, 1000)
     assert torch.equal(scores[:, :512], local)
     assert torch.equal(scores[:, 512:], local[:, :488])
-
-
-FAMILIES = ("llama", "mistral", "granite", "phi3", "qwen2", "qwen3", "gemma")
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -81,17 +87,23 @@ def test_a_real_forward_gives_finite_scores(config, compiled, family):
     assert hidden.shape == (10, 128)
     assert logits.shape == (10, 1000)
     assert torch.isfinite(logits).all()
-    assert (decoder.head is decoder.embedding) == (family in ("qwen3", "gemma"))
+    tied = decoder.parameters.head is decoder.parameters.embedding
+    assert tied == (family in ("qwen3", "gemma", "gemma2", "gemma3_text"))
 
 
 def test_every_weight_is_counted_once(config):
-    """Biases and head norms with them; a tied head is the embedding."""
-    changes = ({}, {"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen3", "tie_word_embeddings": True})
+    """Biases and head norms with them; a tied head is the embedding, a rope cache one for all layers of a kind."""
+    changes = (
+        {}, {"attention_bias": True, "mlp_bias": True}, {"model_type": "qwen3", "tie_word_embeddings": True},
+        {"model_type": "gemma2"}, {"model_type": "gemma3_text", "sliding_window_pattern": 2},
+    )  # fmt: skip
     made = [
         Decoder(decoder_shape({**config, **change}), torch.device("meta"), "bfloat16", compiled=True)
         for change in changes
     ]
-    assert [len(decoder.weights()) for decoder in made] == [2 * 6 + 4, 2 * 10 + 4, 2 * 8 + 3]
+    assert [len(decoder.parameters.weights()) for decoder in made] == [
+        2 * 6 + 4, 2 * 10 + 4, 2 * 8 + 3, 2 * 8 + 4, 2 * 10 + 5,
+    ]  # fmt: skip
 
 
 def test_the_rope_cache_is_made_in_float32_and_what_that_took_serves_later_weights(make_device, config):
@@ -102,10 +114,27 @@ def test_the_rope_cache_is_made_in_float32_and_what_that_took_serves_later_weigh
     with device.running(), torch.no_grad():
         decoder = Decoder(shape, device.torch_device, "bfloat16", compiled=True)
         kept = device.stats()
-    full = rows * shape.rope_width * 4
-    assert decoder.rope.nbytes == full // 2
+    full = rows * shape.ropes.caches[0].width * 4
+    assert decoder.layers[0].rope.nbytes == full // 2
     assert kept.allocated_peak - kept.allocated == pytest.approx(rows * 4 + 2 * full, abs=2 * MIB)
     assert kept.reserved >= 2.5 * full
+
+
+def test_layers_with_a_window_make_a_rope_cache_of_their_own(config):
+    """Gemma 3: every sixth layer sees everything and scales its positions, the first of each kind makes the cache."""
+    scaled = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "num_hidden_layers": 8}
+    shape = decoder_shape({**config, **scaled, "model_type": "gemma3_text"})
+    decoder = Decoder(shape, torch.device("meta"), "bfloat16", compiled=True)
+    caches = [layer.rope for layer in decoder.layers]
+    assert [cache.shape[0] for cache in caches] == [512] * 5 + [4096] + [512] * 2
+    assert len({id(cache) for cache in caches}) == 2
+
+
+def test_longrope_keeps_a_table_for_short_requests_before_the_long_one(config):
+    """Phi3LongRoPEScaledRotaryEmbedding."""
+    long = {"model_type": "phi3", "rope_scaling": {"type": "su"}, "original_max_position_embeddings": 128}
+    decoder = Decoder(decoder_shape({**config, **long}), torch.device("meta"), "bfloat16", compiled=True)
+    assert decoder.layers[0].rope.shape == (512 + 128, 32)
 
 
 def launch_of(config, version, rows=64, **options):
@@ -152,15 +181,15 @@ def test_few_rows_are_still_sorted_until_0_31(make_device, config):
 
 
 def test_triton_scratch_is_kept_and_grows(make_device):
-    """One row of scores for each program, at most one a multiprocessor."""
+    """One row of scores for each program, by powers of two, at most one a multiprocessor."""
     device = make_device(multiprocessors=6)
     buffers = TritonBuffers(6)
     with device.running():
-        for rows in (2, 10, 4):
+        for rows, kept in ((2, 2), (3, 4), (10, 6), (4, 6)):
             scores = torch.zeros(rows, 1024, device=device.torch_device)
             assert buffers.filter(scores) is scores
             del scores
-        assert device.stats().allocated == 6 * 4096
+            assert device.stats().allocated == kept * 4096
 
 
 def test_runner_buffers_differ_by_runner(make_device, config):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from live_probe.rope import Ropes, RopeShape
 from live_probe.shape import UnsupportedModelError, decoder_shape
 
 
@@ -12,7 +13,8 @@ def test_a_llama_config_is_read(config):
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 32)
     assert (shape.query_size, shape.kv_size) == (128, 64)
     assert (shape.vocab, shape.vocab_rows) == (1000, 1024)
-    assert (shape.max_positions, shape.rope_rows, shape.rope_width) == (512, 512, 32)
+    assert shape.max_positions == 512
+    assert shape.ropes == Ropes((RopeShape("default", 512, 32),), (0, 0))
     assert not any((shape.tied, shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.head_norms))
 
 
@@ -26,6 +28,8 @@ def test_a_llama_config_is_read(config):
         ("qwen2", (True, False, False), False, False),
         ("qwen3", (False, False, False), True, False),
         ("gemma", (False, False, False), False, True),
+        ("gemma2", (False, False, False), False, True),
+        ("gemma3_text", (False, False, False), True, True),
     ],
 )
 def test_families_differ_in_what_no_field_tells(config, family, biases, head_norms, tied):
@@ -38,7 +42,7 @@ def test_families_differ_in_what_no_field_tells(config, family, biases, head_nor
 @pytest.mark.parametrize(
     ("family", "biases"),
     [("llama", (True, True, True)), ("qwen2", (True, False, False)), ("qwen3", (True, False, False)),
-     ("gemma", (False, False, False))],
+     ("gemma", (False, False, False)), ("gemma2", (True, True, False)), ("gemma3_text", (True, True, False))],
 )  # fmt: skip
 def test_stated_biases_stand_where_the_class_asks_for_them(config, family, biases):
     """attention_bias and mlp_bias."""
@@ -49,8 +53,8 @@ def test_stated_biases_stand_where_the_class_asks_for_them(config, family, biase
 def test_a_head_may_be_wider_than_its_share_and_rotate_in_part(config):
     """head_dim; partial_rotary_factor, wherever it stands."""
     assert decoder_shape({**config, "head_dim": 64}).query_size == 256
-    assert decoder_shape({**config, "partial_rotary_factor": 0.75}).rope_width == 24
-    assert decoder_shape({**config, "rope_parameters": {"partial_rotary_factor": 0.5}}).rope_width == 16
+    assert decoder_shape({**config, "partial_rotary_factor": 0.75}).ropes.caches[0].width == 24
+    assert decoder_shape({**config, "rope_parameters": {"partial_rotary_factor": 0.5}}).ropes.caches[0].width == 16
 
 
 @pytest.mark.parametrize(
@@ -91,11 +95,16 @@ def test_fields_left_out_have_the_families_defaults(config):
         ({"type": "dynamic", "factor": 2.0}, 1024),
         ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
         ({"rope_type": "default"}, 512),
+        ({"rope_type": "longrope", "original_max_position_embeddings": 64}, 512),
+        (
+            {"full_attention": {"rope_type": "linear", "factor": 2.0}, "sliding_attention": {"rope_type": "default"}},
+            1024,
+        ),
     ],
 )
 def test_the_rope_cache_grows_with_some_scalings(config, scaling, rows):
     """vllm/model_executor/layers/rotary_embedding."""
-    assert decoder_shape({**config, "rope_scaling": scaling}).rope_rows == rows
+    assert decoder_shape({**config, "rope_scaling": scaling}).ropes.caches[0].rows == rows
 
 
 @pytest.mark.parametrize(
@@ -120,8 +129,10 @@ def test_dtype_auto_serves_16_bits(config, written, served):
         ({"vision_config": {"depth": 2}}, "vision"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"partial_rotary_factor": 2}, "partial_rotary_factor"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+        ({"rope_scaling": {"rope_type": "mrope"}}, "mrope"),
         ({"rope_scaling": [1]}, "no object"),
+        ({"model_type": "gemma3_text", "layer_types": ["full_attention"]}, "1 of 2 layers"),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": "LG"}, "sliding_window_pattern"),
         ({"rope_scaling": {"rope_type": "linear", "factor": "2"}}, "no number"),
         ({"hidden_size": 0}, "hidden_size"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers"),
