@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -185,10 +186,15 @@ def records_of(folder: Path, engine: str, run: int, ending: str) -> tuple[ProbeR
 
     """
     read = []
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(folder.glob("*.jsonl"), key=_by_numbers):
         with suppress(JournalError):  # cut before its first line was whole
             read.append(_with_ending(read_journal(path, run), ending))
     return tuple(read) or (_unborn(folder, engine, run, ending),)
+
+
+def _by_numbers(path: Path) -> list[tuple[int, str]]:
+    """Order names as their numbers are: rank-2 before rank-10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", path.name, flags=re.ASCII)]
 
 
 def interrupted(record: ProbeRecord) -> ProbeRecord:

@@ -7,6 +7,7 @@ measurement.py; the first is the environment.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from live_probe.measurement import (
@@ -106,7 +107,7 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
     failure = read.failures[0] if read.failures else _cut_short(read.snapshots)
     missing = tuple(absent for absent in read.missing.values() if absent.name not in read.measurements)
     return ProbeRecord(
-        rank=read.snapshots[0].rank if read.snapshots else path.stem,
+        rank=read.snapshots[0].rank if read.snapshots else _rank_of(path),
         run=run,
         environment=read.environments[-1],
         measurements=tuple(read.measurements.values()),
@@ -115,6 +116,12 @@ def read_journal(path: Path, run: int = 0) -> ProbeRecord:
         processes=read.processes[-1].listed if read.processes else Unread("no list was journalled"),
         failure=failure,
     )
+
+
+def _rank_of(path: Path) -> str:
+    """Give the rank that a journal is named after: its words, and a process' number where there was one."""
+    named = re.match(r"(dp-\d+-)?rank-\d+", path.name, re.ASCII)
+    return named[0].replace("-", " ") if named else path.stem
 
 
 def _entries(path: Path) -> Iterator[Entry]:

@@ -66,6 +66,9 @@ def go_through(start: TorchStart, path: Path) -> None:
     except REFUSALS as refusal:
         journal.write(Failure(START, type(refusal).__name__, str(refusal.args[0]) if refusal.args else "", 0, 0))
         return
+    except RuntimeError as error:  # the card has no room for a context: torch raises this for all that a device refuses
+        journal.write(Failure("init_device", type(error).__name__, str(error).partition("\n")[0], 0, 0))
+        return
     for entry in record.missing:
         journal.write(entry)
     if record.failure is not None:

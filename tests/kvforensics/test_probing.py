@@ -100,6 +100,15 @@ def test_a_card_too_small_leaves_the_ledger_so_far(ask, tmp_path, device, share,
     assert any(step in reason for reason in reasons)
 
 
+def test_a_card_without_room_for_a_context_is_a_start_that_died(ask):
+    """Before the first snapshot: the reason and the rank are told all the same."""
+    report = ask("sim:T4-16GB,used=14.7GiB", share=True)
+    (record,) = report.records
+    assert (record.rank, record.failure.step, record.failure.kind) == ("rank 0", "init_device", "DeviceMemoryError")
+    assert "the driver asked for" in record.failure.message
+    assert report.died
+
+
 def test_one_rank_stands_for_its_group(ask):
     """Of tensor-parallel ranks the first is there, with its share, and is said to be alone."""
     report = ask(flags=FLAGS._replace(tensor_parallel_size=2))

@@ -107,3 +107,13 @@ def test_processes_come_back_as_they_were(tmp_path, listed):
     journal.write(HERE)
     journal.write(ProcessList(listed))
     assert read_journal(tmp_path / "rank-0.jsonl").processes == listed
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [("rank-0", "rank 0"), ("rank-12-4711", "rank 12"), ("dp-3-rank-1-4711", "dp 3 rank 1"), ("other", "other")],
+)
+def test_a_journal_without_a_snapshot_is_known_by_its_name(tmp_path, name, rank):
+    """The worker writes its environment before it has chosen a device."""
+    Journal(tmp_path / f"{name}.jsonl").write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+    assert read_journal(tmp_path / f"{name}.jsonl").rank == rank

@@ -131,6 +131,15 @@ def test_an_engine_without_workers_is_one_failed_record(engine):
     assert "engine.log" in record.failure.message
 
 
+def test_ranks_come_in_the_order_of_their_numbers(tmp_path):
+    """Ten and more as well, and engine by engine."""
+    names = [f"dp {dp} rank {rank}" for dp in (0, 1, 10) for rank in (0, 1, 2, 10)]
+    for name in reversed(names):
+        journal = Journal(tmp_path / f"{name.replace(' ', '-')}-4711.jsonl")
+        journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+    assert [record.rank for record in child_process.records_of(tmp_path, "vllm", 0, "")] == names
+
+
 @pytest.mark.parametrize("how", ["timeout", "Ctrl-C"])
 def test_no_process_is_left_behind(engine, monkeypatch, how):
     """Neither the engine nor what it started."""
