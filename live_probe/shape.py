@@ -17,6 +17,10 @@ JsonObject = Mapping[str, JsonValue]
 DtypeName = Literal["bfloat16", "float16", "float32"]
 
 _VOCABULARY_STEP = 64
+_MOST = 1 << 24
+"""Far beyond any width, vocabulary or length; torch counts a tensor's bytes in 63 bits."""
+_DEEPEST = 1 << 12
+"""Far beyond any number of layers, each of which is gone through."""
 
 
 class UnsupportedModelError(ValueError):
@@ -77,8 +81,11 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
     family = _family(config)
     _refuse_specials(config)
     hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
+    key_heads = _count(config, "num_key_value_heads", heads)
+    if heads % key_heads:  # vllm/model_executor/layers/attention: Attention asserts it
+        raise _unsupported(f"num_attention_heads {heads} is not divisible by num_key_value_heads {key_heads}")
     head_dim = _count(config, "head_dim", hidden // heads)
-    layers, positions = _count(config, "num_hidden_layers"), _count(config, "max_position_embeddings")
+    layers, positions = _count(config, "num_hidden_layers", most=_DEEPEST), _count(config, "max_position_embeddings")
     vocab, tied = _count(config, "vocab_size"), config.get("tie_word_embeddings")
     return DecoderShape(
         architectures=_names(config.get("architectures")),
@@ -86,7 +93,7 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
         hidden=hidden,
         intermediate=_share(_count(config, "intermediate_size"), ranks, "intermediate_size"),
         heads=_share(heads, ranks, "num_attention_heads"),
-        kv_heads=_key_heads(_count(config, "num_key_value_heads", heads), ranks),
+        kv_heads=_key_heads(key_heads, ranks),
         head_dim=head_dim,
         vocab=vocab,
         vocab_rows=_share(-(-vocab // _VOCABULARY_STEP) * _VOCABULARY_STEP, ranks, "the padded vocab_size"),
@@ -165,12 +172,13 @@ def _dtype(config: JsonObject) -> DtypeName:
     raise _unsupported(f"torch_dtype {written!r} is not bfloat16, float16 or float32")
 
 
-def _count(config: JsonObject, field: str, default: int | None = None) -> int:
+def _count(config: JsonObject, field: str, default: int | None = None, most: int = _MOST) -> int:
     value = config.get(field)
-    if value is None and default is not None:
-        return default
+    value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise _unsupported(f"{field} is {value!r}, not a positive whole number")
+    if value > most:
+        raise _unsupported(f"{field} is {value}, more than any model has")
     return value
 
 

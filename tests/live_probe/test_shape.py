@@ -137,6 +137,10 @@ def test_dtype_auto_serves_16_bits(config, written, served):
         ({"hidden_size": 0}, "hidden_size"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers"),
         ({"vocab_size": None}, "vocab_size"),
+        ({"vocab_size": 10**30}, "vocab_size"),
+        ({"num_hidden_layers": 10**5}, "num_hidden_layers"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"hidden_size": 2, "head_dim": None}, "head_dim"),
         ({"torch_dtype": "float8"}, "float8"),
     ],
 )
