@@ -15,6 +15,10 @@ TEXT_KEYS = ("text_config", "llm_config", "language_config", "language_model", "
 """Where multimodal configs keep their language model (transformers get_text_config and vLLM's wrappers)."""
 
 
+DEEPEST = 1 << 12
+"""Far beyond any number of layers, each of which is laid out."""
+
+
 class View(NamedTuple):
     """The language model's part of a config (`text`), the file it stands in (`whole`), and its model type.
 
@@ -65,6 +69,8 @@ class View(NamedTuple):
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
             raise Unsupported(f"config field {name} is {value!r}; a whole number was expected")
+        if "layer" in name and value > DEEPEST:
+            raise Unsupported(f"config field {name} is {value}; no model has more than {DEEPEST} layers")
         return int(value)
 
     def flag(self, name: str, *, absent: bool = False) -> bool:

@@ -177,6 +177,16 @@ def test_an_unreadable_config_says_so(tmp_path, content):
         find_config("any/model", tmp_path / "missing")
 
 
+@pytest.mark.parametrize(
+    "fields", [{"model_type": "llama", "num_hidden_layers": 10**9}, {"model_type": "gpt2", "n_layer": 10**9}]
+)
+def test_a_number_of_layers_beyond_any_model_is_refused(fields):
+    """Each layer is laid out: a slip must not take the host's memory."""
+    config = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512, **fields}
+    with pytest.raises(Unsupported, match="layers"):
+        layer_specs(config, launch("0.33.0"))
+
+
 def test_fetching_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
     """The extra is called hub."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
