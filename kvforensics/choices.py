@@ -35,7 +35,9 @@ def size_in_bytes(text: str | None) -> int | None:
         return None
     from kvforensics.given import size
 
-    return int(size(text).low or 0)
+    if text.lstrip().startswith("-"):
+        raise UsageFault(f"{text[:40]}: a size is no less than nothing; write bytes (85028896768) or a unit (79.19GiB)")
+    return max(0, int(size(text).low or 0))
 
 
 def facts_given(gpu: str | None, total: str | None, sets: Sequence[str] | None) -> tuple[Given, ...]:

@@ -160,6 +160,8 @@ def _read_account(written: dict[str, Any]) -> Account:
 
 def _read_quantity(name: str, written: dict[str, Any]) -> Quantity:
     interval = Interval(_number(written["low"]), _number(written["high"]))
+    if interval.low is not None and interval.high is not None and interval.low > interval.high:
+        raise ValueError(f"{name} ends below its beginning")
     return Quantity(name, interval, str(written["unit"]), str(written.get("origin", MEASURED)))
 
 

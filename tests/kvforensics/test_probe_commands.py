@@ -352,8 +352,14 @@ def test_check_ends_by_its_verdict(logged, tmp_path):
 
 def test_wrong_usage_is_code_2_and_one_line(logged, tmp_path):
     log, probe = logged
+    damaged = json.loads(probe.read_text())
+    damaged["startups"][0]["engines"][0]["ranks"][0]["quantities"]["total_memory"] |= {"low": 2, "high": 1}
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(damaged))
     for arguments in (
         ("check", log, tmp_path / "gone.json"),
+        ("check", log, probe, "--tolerance", "-5"),
+        ("check", log, wrong),
         ("check", log, log),
         ("check", tmp_path / "gone.log", probe),
         ("check", log, probe, "--format", "xml"),
