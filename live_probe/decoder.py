@@ -15,11 +15,12 @@ import torch
 from torch.nn import functional
 
 from live_probe.eras import ERAS
-from live_probe.parameters import make_parameters
+from live_probe.experts import ExpertRunner
+from live_probe.parameters import Mlp, make_parameters
 
 if TYPE_CHECKING:
     from live_probe.eras import Era
-    from live_probe.parameters import Layer, Mlp
+    from live_probe.parameters import Experts, Layer
     from live_probe.shape import DecoderShape, DtypeName
 
 _SPREAD = 0.02
@@ -41,6 +42,7 @@ class Decoder:
     ) -> None:
         self.shape = shape
         self._compiled = compiled
+        self._run_experts = ExpertRunner(era)
         self.parameters = make_parameters(shape, device, dtype, era.attention_scalars)
         for weight in self.parameters.weights():
             weight.uniform_(-_SPREAD, _SPREAD)
@@ -99,7 +101,7 @@ class Decoder:
         projected = self._reduced(layer.output(attended))
         summed = _sum(residual, _in_place(projected, norms.after_attention))
         del projected
-        fed = _in_place(self._reduced(self._mlp(layer.mlp, _scaled(summed, norms.before_mlp))[0]), norms.after_mlp)
+        fed = _in_place(self._reduced(self._feed(layer.feed, _scaled(summed, norms.before_mlp))[0]), norms.after_mlp)
         summed = _sum(summed, fed)
         del fed
         return _scaled(summed, next_norm), summed
@@ -124,7 +126,7 @@ class Decoder:
         projected = self._reduced(layer.output(self._attention(layer, hidden)))
         residual.add_(_in_place(projected, layer.norms.after_attention))
         projected.copy_(residual).mul_(layer.norms.before_mlp)
-        partial, _activated = self._mlp(layer.mlp, projected)
+        partial, _activated = self._feed(layer.feed, projected)
         return _in_place(self._reduced(partial), layer.norms.after_mlp), residual
 
     def _fresh_layer(
@@ -140,7 +142,7 @@ class Decoder:
             hidden = _scaled(hidden, norms.after_attention)
         residual = _sum(residual, hidden)
         hidden = _scaled(residual, norms.before_mlp)
-        partial, _activated = self._mlp(layer.mlp, hidden)
+        partial, _activated = self._feed(layer.feed, hidden)
         hidden = self._reduced(partial)
         return (hidden if norms.after_mlp is None else _scaled(hidden, norms.after_mlp)), residual
 
@@ -149,6 +151,16 @@ class Decoder:
         query = mixed.narrow(-1, 0, self.shape.query_size)
         query.mul_(layer.rope.narrow(0, 0, 1).narrow(1, 0, 1))  # positions are applied in place
         return torch.empty(query.shape, dtype=query.dtype, device=query.device).zero_()
+
+    def _feed(self, feed: Mlp | Experts, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give this rank's part of the result, and what eager execution holds on to meanwhile."""
+        if isinstance(feed, Mlp):
+            return self._mlp(feed, hidden)
+        shared = self._mlp(feed.shared, hidden)[0] if feed.shared is not None else None
+        if shared is not None and feed.shared_gate is not None:
+            shared.mul_(functional.linear(hidden, feed.shared_gate).sigmoid_())
+        result = self._run_experts(feed, hidden)
+        return (result if shared is None else result.add_(shared)), hidden
 
     def _mlp(self, mlp: Mlp, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Give this rank's part of the result, and the activations, which eager execution holds on to meanwhile."""

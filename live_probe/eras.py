@@ -26,7 +26,10 @@ class Era(NamedTuple):
     `sampler`: how the V1 runner's dummy sampler filters. `capture_ladder`: the default graph sizes. `graph_modes`:
     the kinds of graphs captured by default. `attention_scalars`: scales and ranges that each attention layer has on the
     card once the model is loaded (vllm/attention/layer.py, later vllm/model_executor/layers/attention/attention.py); the
-    twin of `_SCALARS` in reconstruct/predict/attention.py.
+    twin of `_SCALARS` in reconstruct/predict/attention.py. `expert_pass`: tokens that the fused experts take at once, 0
+    for all (VLLM_FUSED_MOE_CHUNK_SIZE). `expert_scratch`: their buffers go with the layer, the result where the input was
+    ("in place") or beside it (torch 2.9 on), or are kept for all layers (the workspace manager); the twin of
+    reconstruct/predict/workspaces.py.
     """
 
     since: Release
@@ -41,6 +44,8 @@ class Era(NamedTuple):
     graph_modes: tuple[str, ...] = ("PIECEWISE",)
     gpu_memory_utilization: float = 0.9
     attention_scalars: int = 4
+    expert_pass: int = 65536
+    expert_scratch: Literal["in place", "beside", "kept"] = "in place"
 
 
 _V0_8 = Era((0, 8, 0), budget="unchecked", terms="device-wide")
@@ -49,11 +54,12 @@ _V0_8_5 = _V0_8_2._replace(since=(0, 8, 5), attention_scalars=7)
 _V0_9_1 = _V0_8_5._replace(since=(0, 9, 1), budget="floor", terms="increases")
 _V0_10 = _V0_9_1._replace(since=(0, 10, 0), capture_ladder="every 8")
 _V0_11 = _V0_10._replace(since=(0, 11, 0), graph_modes=("PIECEWISE", "FULL"))
-_V0_11_1 = _V0_11._replace(since=(0, 11, 1), capture_ladder="every 16 from 256")
-_V0_14 = _V0_11_1._replace(since=(0, 14, 0), budget="ceil")
+_V0_11_1 = _V0_11._replace(since=(0, 11, 1), capture_ladder="every 16 from 256", expert_scratch="beside")
+_V0_12 = _V0_11_1._replace(since=(0, 12, 0), expert_pass=16384)
+_V0_14 = _V0_12._replace(since=(0, 14, 0), budget="ceil", expert_scratch="kept")
 _V0_15 = _V0_14._replace(since=(0, 15, 0), attention_scalars=4)
 _V0_17 = _V0_15._replace(since=(0, 17, 0), sampler="filter")
-_V0_18 = _V0_17._replace(since=(0, 18, 0), graph_profile="while profiling")
+_V0_18 = _V0_17._replace(since=(0, 18, 0), graph_profile="while profiling", expert_pass=0)
 _V0_20 = _V0_18._replace(since=(0, 20, 0), graphs_charged=True, gpu_memory_utilization=0.92)
 _V0_21 = _V0_20._replace(since=(0, 21, 0), split_limited=frozenset({"load_model"}))
 _V0_27 = _V0_21._replace(since=(0, 27, 0), terms="consumed", graph_profile="after profiling")
@@ -61,8 +67,8 @@ _V0_31 = _V0_27._replace(since=(0, 31, 0), split_limited=frozenset({"load_model"
 _V0_33 = _V0_31._replace(since=(0, 33, 0), blas_warm_up=True)
 
 ERAS = (
-    _V0_8, _V0_8_2, _V0_8_5, _V0_9_1, _V0_10, _V0_11, _V0_11_1, _V0_14, _V0_15, _V0_17, _V0_18, _V0_20, _V0_21, _V0_27, _V0_31,
-    _V0_33,
+    _V0_8, _V0_8_2, _V0_8_5, _V0_9_1, _V0_10, _V0_11, _V0_11_1, _V0_12, _V0_14, _V0_15, _V0_17, _V0_18, _V0_20, _V0_21,
+    _V0_27, _V0_31, _V0_33,
 )  # fmt: skip
 NEWEST: Release = (0, 33, 0)
 """The last release whose sources were read; later ones are taken to do the same."""
@@ -71,7 +77,8 @@ V2_ESTIMATES_GRAPHS: Release = (0, 29, 0)
 V2_WARMS_SAMPLER: Release = (0, 33, 0)
 """From it on the V2 runner's profile also samples with every logits processor on."""
 
-_V2_DEFAULTS: tuple[tuple[Release, frozenset[str] | None], ...] = (
+_Defaults = tuple[tuple[Release, frozenset[str] | None], ...]
+_V2_DEFAULTS: _Defaults = (
     ((0, 25, 0), None),
     ((0, 23, 0), frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"})),
     ((0, 22, 0), frozenset({"Qwen3ForCausalLM"})),
@@ -80,6 +87,8 @@ _V2_DEFAULTS: tuple[tuple[Release, frozenset[str] | None], ...] = (
 
 vllm/config/vllm.py: VllmConfig.use_v2_model_runner and DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES.
 """
+_V2_WITH_EXPERTS: _Defaults = (((0, 29, 0), None), ((0, 24, 0), frozenset({"Qwen2MoeForCausalLM"})))
+"""The same of those with experts."""
 
 
 def release_of(version: str) -> Release:
@@ -109,10 +118,10 @@ def era_of(version: str) -> Era:
     raise UnsupportedVersionError(f"vLLM {version} starts another way (V0): the probe knows 0.8.0 and later")
 
 
-def default_runner(version: str, architectures: tuple[str, ...]) -> Runner:
-    """Give the model runner that a release chooses by itself for a dense model without quantisation."""
+def default_runner(version: str, architectures: tuple[str, ...], *, experts: bool = False) -> Runner:
+    """Give the model runner that a release chooses by itself for a model without quantisation."""
     release = release_of(version)
-    for since, known in _V2_DEFAULTS:
+    for since, known in _V2_WITH_EXPERTS if experts else _V2_DEFAULTS:
         if release >= since:
             return "v2" if known is None or known.intersection(architectures) else "v1"
     return "v1"

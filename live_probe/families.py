@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Bias = Literal["always", "never", "stated"]
+ExpertRule = Literal["none", "every layer", "by step"]
 
 
 class Family(NamedTuple):
@@ -17,7 +18,8 @@ class Family(NamedTuple):
     and before the MLP, or four, behind both as well. `head_norms`: queries and keys are normed. `tied`: what a missing
     tie_word_embeddings means. `fresh_norms`: a norm writes new tensors outside compiled code too (GemmaRMSNorm).
     `scaled_embedding`: one number on the card scales the embeddings. `windows_rotate_apart`: layers with a window have
-    a rope cache of their own.
+    a rope cache of their own. `experts`: the layers that have them: all, or those that decoder_sparse_step and
+    mlp_only_layers leave.
     """
 
     qkv_bias: Bias = "stated"
@@ -29,6 +31,7 @@ class Family(NamedTuple):
     fresh_norms: bool = False
     scaled_embedding: bool = False
     windows_rotate_apart: bool = False
+    experts: ExpertRule = "none"
 
 
 _LLAMA = Family()
@@ -43,6 +46,9 @@ FAMILIES = {
     "phi3": _LLAMA,
     "qwen2": _QWEN._replace(qkv_bias="always"),
     "qwen3": _QWEN._replace(head_norms=True),
+    "mixtral": Family("never", "never", "never", experts="every layer"),
+    "qwen2_moe": _QWEN._replace(qkv_bias="always", experts="by step"),
+    "qwen3_moe": _QWEN._replace(head_norms=True, experts="by step"),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA2._replace(head_norms=True, windows_rotate_apart=True),

@@ -99,7 +99,7 @@ def resolve(
     sizes = options.cudagraph_capture_sizes or capture_sizes(era, seqs, tokens)
     return LaunchSettings(
         version=version,
-        runner=default_runner(version, shape.architectures),
+        runner=default_runner(version, shape.architectures, experts=shape.experts is not None),
         gpu_memory_utilization=utilization,
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from live_probe.rope import RopeShape
-    from live_probe.shape import DecoderShape, DtypeName
+    from live_probe.shape import DecoderShape, DtypeName, ExpertShape
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -40,6 +40,20 @@ class Mlp(NamedTuple):
     down: Linear
 
 
+class Experts(NamedTuple):
+    """A layer's experts: the router, gates and ups of all in one tensor, downs in another.
+
+    `shared`: the network that every token takes, and the gate of its result.
+    """
+
+    shape: ExpertShape
+    router: torch.Tensor
+    shared_gate: torch.Tensor | None
+    shared: Mlp | None
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
 class Norms(NamedTuple):
     """A layer's norms by their place; those behind are None where a layer has two."""
 
@@ -57,7 +71,7 @@ class Layer(NamedTuple):
     rope: torch.Tensor
     head_norms: tuple[torch.Tensor, ...]
     scalars: tuple[torch.Tensor, ...]
-    mlp: Mlp
+    feed: Mlp | Experts
     norms: Norms
 
 
@@ -101,7 +115,7 @@ class _Maker:
     def whole(self) -> Parameters:
         shape = self._shape
         embedding = self._make(shape.vocab_rows, shape.hidden)
-        layers = tuple(self._layer(place) for place in shape.ropes.of_layer)
+        layers = tuple(self._layer(*kinds) for kinds in zip(shape.ropes.of_layer, shape.sparse, strict=True))
         norm = self._make(shape.hidden)
         scale = self._make() if shape.scaled_embedding else None
         head = embedding if shape.tied else self._make(shape.vocab_rows, shape.hidden)
@@ -116,21 +130,29 @@ class _Maker:
     def _linear(self, rows: int, columns: int, *, bias: bool) -> Linear:
         return Linear(self._make(rows, columns), self._make(rows) if bias else None)
 
-    def _layer(self, rope_place: int) -> Layer:
+    def _layer(self, rope_place: int, sparse: bool) -> Layer:
         shape = self._shape
         qkv = self._linear(shape.query_size + 2 * shape.kv_size, shape.hidden, bias=shape.qkv_bias)
         output = self._linear(shape.hidden, shape.query_size, bias=shape.output_bias)
         rope = self._rope(rope_place)
         head_norms = (self._make(shape.head_dim), self._make(shape.head_dim)) if shape.head_norms else ()
         scalars = tuple(self._wide(1, 1) for _ in range(self._scalars))
-        return Layer(qkv, output, rope, head_norms, scalars, self._mlp(), self._norms())
+        feed = self._experts(shape.experts) if sparse and shape.experts else self._mlp(shape.intermediate)
+        return Layer(qkv, output, rope, head_norms, scalars, feed, self._norms())
 
-    def _mlp(self) -> Mlp:
-        shape = self._shape
-        return Mlp(
-            self._linear(2 * shape.intermediate, shape.hidden, bias=shape.mlp_bias),
-            self._linear(shape.hidden, shape.intermediate, bias=shape.mlp_bias),
-        )
+    def _mlp(self, width: int) -> Mlp:
+        hidden, bias = self._shape.hidden, self._shape.mlp_bias
+        return Mlp(self._linear(2 * width, hidden, bias=bias), self._linear(hidden, width, bias=bias))
+
+    def _experts(self, experts: ExpertShape) -> Experts:
+        """Make router, shared expert and experts (0.12-0.33 models/qwen2_moe.py, mixtral.py)."""
+        hidden, make = self._shape.hidden, self._make
+        router = make(experts.number, hidden)
+        shared_gate = make(1, hidden) if experts.shared else None
+        shared = self._mlp(experts.shared) if experts.shared else None
+        gate_up = make(experts.number, 2 * experts.intermediate, hidden)
+        down = make(experts.number, hidden, experts.intermediate)
+        return Experts(experts, router, shared_gate, shared, gate_up, down)
 
     def _norms(self) -> Norms:
         before_attention, before_mlp, *after = (self._make(self._shape.hidden) for _ in range(self._shape.norms))

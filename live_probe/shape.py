@@ -27,12 +27,25 @@ class UnsupportedModelError(ValueError):
     """A model that the probe's own decoder does not stand for; the engine itself can still be probed."""
 
 
+class ExpertShape(NamedTuple):
+    """The experts of a layer: how many, how many a token takes, and the width of this rank's share of each.
+
+    `shared`: this rank's width of the expert that every token takes; 0 where there is none.
+    """
+
+    number: int
+    chosen: int
+    intermediate: int
+    shared: int
+
+
 class DecoderShape(NamedTuple):
     """Widths and counts of one of `ranks` tensor-parallel ranks: a decoder with gated MLPs.
 
     Heads, `intermediate` and `vocab_rows` are this rank's; keys of fewer heads than ranks are held by several.
     `vocab_rows` come from vocab_size padded to 64, as vLLM pads embeddings (VocabParallelEmbedding). `norms` counts those
-    of a layer's whole width. `ropes`: the cos/sin caches.
+    of a layer's whole width. `ropes`: the cos/sin caches. `sparse`: which layers have `experts` instead of one MLP, of
+    which `intermediate` is the width (0 where none is dense).
     """
 
     architectures: tuple[str, ...]
@@ -55,6 +68,8 @@ class DecoderShape(NamedTuple):
     fresh_norms: bool
     scaled_embedding: bool
     dtype: DtypeName
+    experts: ExpertShape | None
+    sparse: tuple[bool, ...]
     ranks: int = 1
 
     @property
@@ -79,7 +94,7 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
 
     """
     family = _family(config)
-    _refuse_specials(config)
+    _refuse_specials(config, family)
     hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
     key_heads = _count(config, "num_key_value_heads", heads)
     if heads % key_heads:  # vllm/model_executor/layers/attention: Attention asserts it
@@ -87,11 +102,12 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
     head_dim = _count(config, "head_dim", hidden // heads)
     layers, positions = _count(config, "num_hidden_layers", most=_DEEPEST), _count(config, "max_position_embeddings")
     vocab, tied = _count(config, "vocab_size"), config.get("tie_word_embeddings")
+    sparse = _sparse(config, family, layers)
     return DecoderShape(
         architectures=_names(config.get("architectures")),
         layers=layers,
         hidden=hidden,
-        intermediate=_share(_count(config, "intermediate_size"), ranks, "intermediate_size"),
+        intermediate=0 if all(sparse) else _share(_count(config, "intermediate_size"), ranks, "intermediate_size"),
         heads=_share(heads, ranks, "num_attention_heads"),
         kv_heads=_key_heads(key_heads, ranks),
         head_dim=head_dim,
@@ -108,6 +124,8 @@ def decoder_shape(config: JsonObject, ranks: int = 1) -> DecoderShape:
         fresh_norms=family.fresh_norms,
         scaled_embedding=family.scaled_embedding,
         dtype=_dtype(config),
+        experts=_experts(config, family, ranks) if any(sparse) else None,
+        sparse=sparse,
         ranks=ranks,
     )
 
@@ -125,6 +143,28 @@ def _ropes(config: JsonObject, family: Family, layers: int, positions: int, head
         return ropes_of(config, family, layers, positions, head_dim)
     except UnknownRopeError as unknown:
         raise _unsupported(str(unknown)) from None
+
+
+def _sparse(config: JsonObject, family: Family, layers: int) -> tuple[bool, ...]:
+    """Tell which layers have experts (0.8-0.33 models/mixtral.py, qwen2_moe.py: the decoder layer's __init__)."""
+    if family.experts != "by step":
+        return (family.experts == "every layer",) * layers
+    step, dense = _count(config, "decoder_sparse_step", 1), config.get("mlp_only_layers") or ()
+    if not isinstance(dense, Sequence):
+        raise _unsupported("mlp_only_layers is no list")
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
+
+
+def _experts(config: JsonObject, family: Family, ranks: int) -> ExpertShape:
+    by_step = family.experts == "by step"
+    width = "moe_intermediate_size" if by_step else "intermediate_size"
+    shared = "shared_expert_intermediate_size"
+    return ExpertShape(
+        number=_count(config, "num_experts" if by_step else "num_local_experts"),
+        chosen=_count(config, "num_experts_per_tok"),
+        intermediate=_share(_count(config, width), ranks, width),
+        shared=_share(_count(config, shared), ranks, shared) if by_step and config.get(shared) else 0,
+    )
 
 
 def _has_bias(rule: Bias, config: JsonObject, field: str) -> bool:
@@ -146,13 +186,13 @@ def _key_heads(heads: int, ranks: int) -> int:
     return 1
 
 
-def _refuse_specials(config: JsonObject) -> None:
+def _refuse_specials(config: JsonObject, family: Family) -> None:
+    experts = (("num_experts", "experts"), ("num_local_experts", "experts")) if family.experts == "none" else ()
     for field, what in (
         ("quantization_config", "quantised weights"),
         ("vision_config", "a vision tower"),
-        ("num_experts", "experts"),
-        ("num_local_experts", "experts"),
         ("kv_lora_rank", "latent attention"),
+        *experts,
     ):
         if config.get(field):
             raise _unsupported(f"{field}: {what} are not written out")

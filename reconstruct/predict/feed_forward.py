@@ -44,7 +44,7 @@ def has_experts(shape: Shape, layer: int) -> bool:
 
 
 def expert_layer(shape: Shape, split: Split) -> Layer:
-    """Router, experts and shared expert of one layer on a rank.
+    """Router, shared expert and experts of one layer on a rank, in the order in which they are made.
 
     Source: 0.19.1 layers/fused_moe/layer.py (expert parallel: whole experts on each rank) and the model classes.
     """
@@ -56,17 +56,16 @@ def expert_layer(shape: Shape, split: Split) -> Layer:
     gate = Linear(
         EXPERTS, (f"{prefix}.gate", f"{prefix}.router"), shape.experts, shape.hidden, bias=bias, quantised=False
     )
-    experts = Experts(EXPERTS, (f"{prefix}.experts",), count, shape.hidden, width, bias=bias)
-    parts: Layer = (gate, experts)
+    parts: Layer = (gate,)
     if rule == "deepseek" and (view.get("topk_method") == "noaux_tc" or shape.architecture.startswith("Glm4")):
         parts += (Plain(EXPERTS, shape.experts, 4),)
     shared = shared_intermediate(shape)
     if shared:
         name = "shared_experts" if rule == "deepseek" else "shared_expert"
-        parts += dense_layer(shape, split, shared, f"{prefix}.{name}")
         if rule == "qwen":
             parts += (Plain(EXPERTS, shape.hidden),)  # the shared expert's own gate
-    return parts
+        parts += dense_layer(shape, split, shared, f"{prefix}.{name}")
+    return (*parts, Experts(EXPERTS, (f"{prefix}.experts",), count, shape.hidden, width, bias=bias))
 
 
 def shared_intermediate(shape: Shape) -> int:
@@ -75,7 +74,9 @@ def shared_intermediate(shape: Shape) -> int:
         return (shape.view.maybe_number("n_shared_experts") or 0) * shape.expert_intermediate
     if shape.trait.experts == "llama4":
         return shape.expert_intermediate
-    return shape.view.maybe_number("shared_expert_intermediate_size") or 0
+    if shape.trait.experts == "qwen":
+        return shape.view.maybe_number("shared_expert_intermediate_size") or 0
+    return 0
 
 
 def feed_forward_layer(shape: Shape, split: Split, layer: int) -> Layer:

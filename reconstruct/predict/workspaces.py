@@ -19,7 +19,10 @@ NOTHING = Interval(0, 0)
 
 
 class Workspace(NamedTuple):
-    """Scratch of one layer's experts. persistent: kept by the workspace manager (0.13.0 on), shared by all layers."""
+    """Scratch of one layer's experts. persistent: kept by the workspace manager, shared by all layers.
+
+    That manager came with 0.13.0; experts without a scheme took to it with 0.14.0.
+    """
 
     bytes: Interval
     persistent: bool
@@ -30,8 +33,9 @@ def expert_workspace(subject: Subject) -> Workspace:
     """Two buffers, a row for each token and chosen expert: as wide as gate and up, and as the hidden size at least.
 
     Source: 0.19.1 layers/fused_moe: TritonExperts, CutlassExpertsFp8 and MarlinExperts.workspace_shapes, whose sums are
-    alike; v1/worker/workspace.py. DeepGEMM's has more rows, FlashInfer's kernels take none or one of the hidden size, so
-    the band spans what may run.
+    alike; v1/worker/workspace.py. Without a scheme, 0.8.5 to 0.13.0 layers/fused_moe/fused_moe.py fused_experts_impl, whose
+    activations are no wider than they need. DeepGEMM's has more rows, FlashInfer's kernels take none or one of the hidden
+    size, so the band spans what may run. live_probe/experts.py takes the same of Triton's.
     """
     shape, settled = subject.shape, subject.settled
     if not shape.experts:
@@ -41,10 +45,11 @@ def expert_workspace(subject: Subject) -> Workspace:
     chunk = next(size for first, size in CHUNKS if release >= first)
     tokens = settled.batched_tokens if chunk is None else min(settled.batched_tokens, chunk)
     pairs = tokens * shape.experts_per_token
-    row = settled.width * (max(middle, shape.hidden) + max(2 * middle, shape.hidden))
-    persistent = release >= (0, 13)
-    besides = 0 if persistent else tokens * shape.hidden * settled.width
-    full = pairs * row + besides
+    alone = subject.scheme.kind == "none" and release < (0, 14)
+    persistent = release >= (0, 13) and not alone
+    activations = middle if alone else max(middle, shape.hidden)
+    row = settled.width * (activations + max(2 * middle, shape.hidden))
+    full = pairs * row + _result_bytes(subject, passes=settled.batched_tokens > tokens, alone=alone, kept=persistent)
     if _has_rows_of_triton(subject):
         return Workspace(Interval(full, full), persistent=persistent, reasons=())
     most = full
@@ -53,6 +58,17 @@ def expert_workspace(subject: Subject) -> Workspace:
         most += cdiv(shape.experts, ranks) * ALIGNED * row
     why = "which kernels run the experts decides their scratch; the band spans none of it to the largest"
     return Workspace(Interval(0, most), persistent=persistent, reasons=(why,))
+
+
+def _result_bytes(subject: Subject, *, passes: bool, alone: bool, kept: bool) -> int:
+    """Bytes of the result beside the buffers: a kept workspace holds it inside, unless several passes add up to it.
+
+    Without a scheme it is written over the input up to 0.11.0 (torch 2.9 on allows that no longer).
+    """
+    in_place = alone and subject.scenario.release < (0, 11, 1)
+    if in_place or (kept and not passes):
+        return 0
+    return subject.settled.batched_tokens * subject.shape.hidden * subject.settled.width
 
 
 def _has_rows_of_triton(subject: Subject) -> bool:

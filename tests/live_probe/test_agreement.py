@@ -5,6 +5,8 @@ cache and attention's scalars are written in both. Here weights are held equal, 
 the band that `plan` states for it.
 """
 
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +16,7 @@ from kvforensics.probe_cache import cache_plans
 from live_probe.allocator import CachingAllocator, CardMemory
 from live_probe.cards import EARLIER_WORKSPACE, Card, parse_card
 from live_probe.decoder import Decoder
-from live_probe.eras import ERAS, era_of, release_of
+from live_probe.eras import ERAS, default_runner, era_of, release_of
 from live_probe.families import FAMILIES
 from live_probe.launch import LaunchOptions
 from live_probe.run import probe
@@ -22,15 +24,19 @@ from live_probe.shape import decoder_shape
 from live_probe.simulated import SimulatedDevice
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.allocation import SPLIT_LIMIT, Tensor, charged_in_all
+from reconstruct.predict.defaults import settled
 from reconstruct.predict.hardware import hardware_of
 from reconstruct.predict.ledger import predict
 from reconstruct.predict.parts import Split
+from reconstruct.predict.peak import Subject
+from reconstruct.predict.runner import runner_of
 from reconstruct.predict.scenario import Scenario
 from reconstruct.predict.scheme import scheme_of
 from reconstruct.predict.shape import shape_of
 from reconstruct.predict.sizes import full_config
 from reconstruct.predict.weights import Placement, stage_weights
-from tests.live_probe.tiny import ARCHITECTURES
+from reconstruct.predict.workspaces import CHUNKS, expert_workspace
+from tests.live_probe.tiny import EXPERTS, tiny
 
 MODELS = (
     "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-1.5B-Instruct",
@@ -38,6 +44,7 @@ MODELS = (
     "google/gemma-2-9b-it", "google/gemma-2-27b-it", "google/gemma-3-1b-it", "google/gemma-3-27b-it",
     "microsoft/Phi-3-mini-128k-instruct", "microsoft/Phi-4-mini-instruct",
 )  # fmt: skip
+WITH_EXPERTS = ("mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen1.5-MoE-A2.7B")
 CARD = Card("large", 1 << 42, exact=True, context=0, libraries=0, blas_workspace=EARLIER_WORKSPACE)
 MIB = 1 << 20
 
@@ -70,7 +77,7 @@ def planned(config, ranks, version, width):
 
 @pytest.mark.parametrize("version", ["0.19.0", "0.33.0"])
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, *WITH_EXPERTS])
 def test_weights_are_those_that_plan_computes(model, ranks, version):
     """Real configs, whose rope caches are large."""
     config = config_of(model)
@@ -95,6 +102,15 @@ SIZES = st.fixed_dictionaries(
         "layer_types": st.lists(st.sampled_from(["sliding_attention", "full_attention"]), min_size=8, max_size=8),
     },
 )  # fmt: skip
+EXPERT_SIZES = st.fixed_dictionaries(
+    {
+        "num_experts": st.sampled_from([4, 60]),
+        "moe_intermediate_size": st.sampled_from([768, 1408]),
+        "shared_expert_intermediate_size": st.sampled_from([0, 1408, 5632]),
+        "decoder_sparse_step": st.sampled_from([1, 2]),
+        "mlp_only_layers": st.sampled_from([[], [0], [1, 2]]),
+    }
+)
 ROPES = st.one_of(
     st.just({}),
     st.builds(
@@ -122,19 +138,14 @@ ROPES = st.one_of(
     st.sampled_from(sorted(FAMILIES)),
     SIZES,
     ROPES,
+    EXPERT_SIZES,
     st.sampled_from([1, 2, 4]),
     st.sampled_from([".".join(map(str, era.since)) for era in ERAS]),
     st.sampled_from([("bfloat16", 2), ("float32", 4)]),
 )
-def test_weights_of_any_small_config_agree(family, sizes, rope, ranks, version, dtype):
-    """Every family, bias, rope type and release."""
-    config = {
-        "model_type": family,
-        "architectures": [ARCHITECTURES[family]],
-        "torch_dtype": "bfloat16",
-        **sizes,
-        **rope,
-    }
+def test_weights_of_any_small_config_agree(family, sizes, rope, experts, ranks, version, dtype):
+    """Every family, bias, rope type, kind of experts and release."""
+    config = {**tiny(family), **sizes, **rope, **(experts if family in EXPERTS else {})}
     name, width = dtype
     assert planned(config, ranks, version, width) == allocated(config, ranks, version, name)
 
@@ -143,8 +154,10 @@ H100 = parse_card("sim:H100-80GB")
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.19.0", "0.33.0"])
-@pytest.mark.parametrize(("rows", "tokens"), [(512, 4096), (4, 8192)])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "rows", "tokens"),
+    [*product(MODELS, (512,), (4096,)), *product(MODELS, (4,), (8192,)), *product(WITH_EXPERTS, (1024,), (4096,))],
+)
 def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, tokens, version):
     """Where sampling decides it, and where the forward pass does; two layers need what all of them need."""
     config = {**config_of(model), "num_hidden_layers": 2}
@@ -158,6 +171,42 @@ def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, toke
     (rank,) = found.engine.ranks
     assert rank.account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
     assert rank.account.interval("model_memory").contains(measured.value("model_memory"))
+
+
+@pytest.mark.parametrize(("version", "kept"), [("0.13.0", False), ("0.14.0", True), ("0.20.2", True), ("0.33.0", True)])
+@pytest.mark.parametrize("model", WITH_EXPERTS)
+def test_what_experts_keep_is_what_plan_computes(model, version, kept):
+    """One workspace for all layers, from 0.14.0 on; beside it stay cuBLAS' own and the sampler's rows of scores."""
+    config = {**config_of(model), "num_hidden_layers": 2}
+    options = LaunchOptions(max_model_len=4096, max_num_batched_tokens=4096, max_num_seqs=8, enforce_eager=True)
+    device = SimulatedDevice(CARD)
+    measured = probe(config, device, version, options, cache_plans(config, version, options))
+    before, after = (s.allocated for s in measured.snapshots if s.step == "profile_run")
+    launch = Launch(version, max_model_len=4096, max_num_batched_tokens=4096, max_num_seqs=8)
+    scenario = Scenario(config, launch, hardware_of("A100-80GB"), batched_tokens_given=True, enforce_eager=True)
+    shape, scheme = shape_of(config), scheme_of(config, None)
+    subject = Subject(scenario, settled(scenario, 4096), shape, scheme, first=True, last=True, layers=2)
+    workspace = expert_workspace(subject)
+    stays = workspace.bytes.low if kept else 0
+    assert workspace.persistent == kept
+    assert 0 <= after - before - stays <= EARLIER_WORKSPACE + 8 * config["vocab_size"] * 4
+
+
+@pytest.mark.parametrize("version", ["0.8.5", "0.11.2", "0.12.0", "0.17.1", "0.18.0", "0.33.0"])
+def test_passes_of_the_experts_begin_with_the_same_release(version):
+    """The eras' row and the table of `plan`."""
+    chunk = next(size for since, size in CHUNKS if release_of(version) >= since)
+    assert (era_of(version).expert_pass or None) == chunk
+
+
+@pytest.mark.parametrize("version", ["0.21.0", "0.22.1", "0.23.0", "0.24.0", "0.25.0", "0.28.0", "0.29.0", "0.33.0"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_take_the_same_model_runner(family, version):
+    """VllmConfig.use_v2_model_runner."""
+    config = tiny(family)
+    shape = decoder_shape(config)
+    runner = default_runner(version, shape.architectures, experts=shape.experts is not None)
+    assert runner_of(Scenario(config, Launch(version), hardware_of("H100-80GB"))) == runner.upper()
 
 
 @pytest.mark.parametrize(

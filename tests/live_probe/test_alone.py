@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "live_probe"
 TORCH_ONLY = (
     "buffers",
     "decoder",
+    "experts",
     "graphs",
     "parameters",
     "run",

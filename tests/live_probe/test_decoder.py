@@ -12,6 +12,7 @@ from live_probe.graphs import CaptureGroup, GraphCapturer, capture_groups
 from live_probe.launch import LaunchOptions, resolve
 from live_probe.samplers import TritonBuffers, dummy_sampler
 from live_probe.shape import decoder_shape
+from tests.live_probe.tiny import tiny
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -76,10 +77,10 @@ def test_scores_of_all_ranks_are_gathered(make_device, config):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_real_forward_gives_finite_scores(config, compiled, family):
+def test_a_real_forward_gives_finite_scores(compiled, family):
     """One row of scores for each token, over the unpadded vocabulary."""
     tied = {"tie_word_embeddings": True} if family == "qwen3" else {}
-    shape = decoder_shape({**config, "model_type": family, "mlp_bias": True, **tied})
+    shape = decoder_shape({**tiny(family), "mlp_bias": True, **tied})
     with torch.no_grad():
         decoder = Decoder(shape, torch.device("cpu"), "float32", compiled=compiled)
         hidden = decoder.forward(torch.arange(10, dtype=torch.int32))

@@ -13,7 +13,7 @@ from live_probe.launch import LaunchOptions
 from live_probe.run import probe
 from live_probe.shape import decoder_shape
 from live_probe.simulated import SimulatedDevice
-from tests.live_probe.tiny import ARCHITECTURES
+from tests.live_probe.tiny import tiny
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -52,10 +52,9 @@ def test_the_ledger_of_every_release_closes(start, make_device, version):
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.18.0", "0.33.0"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cpu_and_meta_tensors_agree_to_the_byte(start, make_device, config, family, version):
+def test_cpu_and_meta_tensors_agree_to_the_byte(start, make_device, family, version):
     """Every figure and every snapshot, its time apart."""
-    model = {**config, "model_type": family, "architectures": [ARCHITECTURES[family]]}
-    one, other = (start(make_device(backing=backing), version, model) for backing in ("cpu", "meta"))
+    one, other = (start(make_device(backing=backing), version, tiny(family)) for backing in ("cpu", "meta"))
     assert one.failure is None
     assert values(one) == values(other)
     assert [s._replace(seconds=0) for s in one.snapshots] == [s._replace(seconds=0) for s in other.snapshots]

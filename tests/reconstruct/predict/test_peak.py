@@ -96,10 +96,19 @@ def test_scratch_of_experts_is_that_of_the_kernels_a_release_takes(model, option
     assert scratch(model, **options) == [low, high]
 
 
+def test_experts_without_a_scheme_run_in_one_function_until_0_14():
+    """8192 tokens x 8 experts x 2 bytes x (2048 + 768), and from torch 2.9 on the result beside the input."""
+    assert scratch(MOE, version="0.11.0") == [352, 352]
+    assert scratch(MOE, version="0.13.0") == [352 + 32, 352 + 32]
+    assert scratch(MOE, version="0.14.0") == [512, 512]
+    kept = [expert_workspace(predict(scenario(MOE, version=v)).subjects[0]).persistent for v in ("0.13.0", "0.14.0")]
+    assert kept == [False, True]
+
+
 def test_passes_of_the_experts_are_bounded_where_there_are_passes():
-    """0.12 to 0.17 take 16384 tokens at a time; 0.18.1 takes them all."""
+    """0.12 to 0.17 take 16384 tokens at a time and add the results of all up; 0.18.1 takes them all."""
     options = {"max_num_batched_tokens": 32768, "batched_tokens_given": True}
-    assert scratch(MOE, version="0.17.1", **options) == [1024, 1024]
+    assert scratch(MOE, version="0.17.1", **options) == [1024 + 128, 1024 + 128]
     assert scratch(MOE, version="0.19.0", **options) == [2048, 2048]
 
 
