@@ -74,6 +74,8 @@ class RankLedger(NamedTuple):
     account: Account
     modelled: tuple[Quantity, ...] = ()
     """The model's bands of H and of what else of C, N the lines leave open: beside the account, which never rests on them."""
+    loaded_peak: Interval | None = None
+    """The model's band of H had this start, which compiled its graphs, found them in the cache."""
 
     @property
     def unmeasured(self) -> tuple[Quantity, ...]:

@@ -29,6 +29,10 @@ MOST_CARDS = 4
 """More candidates than this make no useful band."""
 
 
+_SAME_GRAPHS = {"gpu_memory_utilization", "kv_cache_memory", "estimate_cudagraphs"}
+"""Changes after which a start finds the graphs that today's compiled (config/vllm.py compute_hash leaves them out)."""
+
+
 class Model(NamedTuple):
     """What the model says of each stage, today and then, and what it leaves out."""
 
@@ -130,6 +134,7 @@ def _changed(scenario: Scenario, change: Change, then: Setup) -> Scenario:
         quantization=change.quantization or scenario.quantization,
         charge_graphs=then.switched if then.charged is None else then.charged,
         runner=scenario.runner if same_release else None,
+        compiles=False if change.named.keys() <= _SAME_GRAPHS else None,
         cache_bytes=then.pool,
         fixed=scenario.fixed if same_release and change.gpu_memory_utilization is None else (),
     )

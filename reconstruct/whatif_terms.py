@@ -237,6 +237,11 @@ def _headroom(scene: Scene) -> Delta:
         wide = None if before.high is None else int(before.high * 0.1) + 64 * MIB
         kernels = Interval(None if wide is None else -wide, wide)
         return Delta(kernels, ANYTHING, MODELLED, "no rule that makes up H changed between these releases")
+    loaded = ANYTHING if isinstance(scene.model, str) else scene.model.then[scene.stage].get(name, ANYTHING)
+    before = scene.before(name)
+    if loaded.high is not None and before.low is not None and loaded.high < before.low:
+        after = Interval(loaded.low, before.high)
+        return Delta(ANYTHING, after, MODELLED, "a start that loads its compiled graphs may peak lower")
     return _unmoved(scene, name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvforensics.findings.case import DRAFTER, Case, low, merged, printed
 from kvforensics.findings.finding import NOTE, WARNING, Action, Finding, FindingRule, Threshold, Unsaid
 from kvforensics.report.sizes import gib_text, percent, whole
+from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
 
 OF_BUDGET = Threshold("OF_BUDGET", 0.10, "a tenth of the budget; 25 starts of 0.19.0 on H100 lie at 1.0 to 5.3 %")
@@ -79,45 +80,86 @@ def _encoder_profile(case: Case) -> Finding | Unsaid | None:
 
 
 def above_model(case: Case) -> Interval | None:
-    """Give what the peak surely has above the model's, where that is much and the model is sure of a start-up of this kind."""
-    peak = case.value("transient_peak_headroom")
-    for figure in case.rank.modelled if case.rank else ():
-        band = figure.interval
-        if figure.name != "transient_peak_headroom" or band.low is None or band.high is None:
-            continue
-        sure = band.high - band.low <= SURE_MODEL.value * (band.low + band.high)
-        if sure and low(peak) >= (1 + ABOVE_MODEL.value) * band.high:
-            return peak.minus(band)
-    return None
+    """Give what the peak surely has above the model's, where that is much and the model is sure of a start-up of this kind.
+
+    The model's is that of a start whose graphs are compiled.
+    """
+    peak, band = case.value("transient_peak_headroom"), _model_peak(case)
+    if case.rank and case.rank.loaded_peak is not None:
+        band = case.rank.loaded_peak
+    if band is None or band.low is None or band.high is None:
+        return None
+    sure = band.high - band.low <= SURE_MODEL.value * (band.low + band.high)
+    return peak.minus(band) if sure and low(peak) >= (1 + ABOVE_MODEL.value) * band.high else None
+
+
+def _model_peak(case: Case) -> Interval | None:
+    """Give the model's band of H for this start."""
+    figures = case.rank.modelled if case.rank else ()
+    return next((f.interval for f in figures if f.name == "transient_peak_headroom"), None)
+
+
+class _Inflation(NamedTuple):
+    """What tells that compilation inflated the peak: in a title, in words, by how much, and on which further lines."""
+
+    title: str
+    detail: str
+    gain: Interval
+    lines: tuple[int, ...] = ()
 
 
 def _cold_compile(case: Case) -> Finding | Unsaid | None:
     if not _compiled_anew(case):
         return None
-    warm, gain = _warm_start(case)
-    beyond = above_model(case)
-    if warm is not None:
-        detail = f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
-        detail += "compiled graphs: compilation inflated the profile."
-    elif beyond is not None:
-        gain = beyond
-        detail = (
-            f"This start compiled, and its peak is {gib_text(gain)} above what the model of this release has for these "
-        )
-        detail += "settings: compilation inflated the profile, or a kernel's workspace stands in it. A start with the compile "
-        detail += "cache kept tells."
-    elif case.rank and case.rank.modelled:
+    found = _above_warm_start(case) or _above_model(case) or _above_loaded(case)
+    if found is None and case.rank and case.rank.modelled:
         return None
-    else:
+    if found is None:
         fact = "the model's own peak: needs its config and its card (--config, --gpu), or a warm start in the same log"
         return Unsaid("cold-compile-inflates-peak", fact)
-    lines = merged(case.lines("compiled"), case.evidence("transient_peak_headroom"))
-    lines = merged(lines, warm.lines("compile_cache_hit") if warm else ())
+    lines = merged(case.lines("compiled"), case.evidence("transient_peak_headroom"), found.lines)
     action = Action("start again with the compile cache kept", (), "")
-    title = (
-        "Compilation inflated the peak" if warm else "The peak is above the model's: compilation may have inflated it"
+    cost = case.cost(found.gain)
+    return Finding("cold-compile-inflates-peak", NOTE, found.title, found.detail, lines, cost, (action,))
+
+
+def _above_warm_start(case: Case) -> _Inflation | None:
+    warm, gain = _warm_start(case)
+    if warm is None:
+        return None
+    detail = (
+        f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
     )
-    return Finding("cold-compile-inflates-peak", NOTE, title, detail, lines, case.cost(gain), (action,))
+    detail += "compiled graphs: compilation inflated the profile."
+    return _Inflation("Compilation inflated the peak", detail, gain, warm.lines("compile_cache_hit"))
+
+
+def _above_model(case: Case) -> _Inflation | None:
+    gain = above_model(case)
+    if gain is None:
+        return None
+    detail = (
+        f"This start compiled, and its peak is {gib_text(gain)} above what the model of this release has for these "
+        "settings: compilation inflated the profile, or a kernel's workspace stands in it. A start with the compile cache "
+        "kept tells."
+    )
+    return _Inflation("The peak is above the model's: compilation may have inflated it", detail, gain)
+
+
+def _above_loaded(case: Case) -> _Inflation | None:
+    """Tell what compiling may have taken where no line bounds the peak."""
+    whole, loaded = _model_peak(case), case.rank.loaded_peak if case.rank else None
+    if whole is None or loaded is None or whole.high is None or loaded.high is None:
+        return None
+    if whole.high < (1 + ABOVE_MODEL.value) * loaded.high:
+        return None
+    most = whole.minus(loaded).high or 0
+    detail = (
+        "This start compiled, and no line tells its peak. Measuring kernels while compiling takes as much as the embedding "
+        f"and two hidden states: up to {gib_text(Interval.exactly(most))} above the peak of a start that loads its "
+        "graphs."
+    )
+    return _Inflation("Compilation may have inflated the peak", detail, Interval(0, most))
 
 
 def _compiled_anew(case: Case) -> bool:

@@ -38,7 +38,8 @@ def beside(startup: StartUpLedger, config: Mapping[str, object], card: str | Non
     try:
         scenarios = [scenario_of(startup, config, card, RELEASES[place]) for place in {span.low, span.high}]
         stages_of = _stages_of(scenarios)
-        engines = tuple(e._replace(ranks=tuple(_rank(r, stages_of) for r in e.ranks)) for e in startup.engines)
+        loaded = _stages_of([one._replace(compiles=False) for one in scenarios]) if scenarios[0].compiles else None
+        engines = tuple(e._replace(ranks=tuple(_rank(r, stages_of, loaded) for r in e.ranks)) for e in startup.engines)
     except (Unsupported, BadSetting):
         return startup
     return startup._replace(engines=engines)
@@ -63,15 +64,19 @@ def _stages_of(scenarios: Sequence[Scenario]) -> StagesOf:
     return accounts
 
 
-def _rank(rank: RankLedger, stages_of: StagesOf) -> RankLedger:
-    """Add the figures of a rank whose weights and stage are known."""
+def _rank(rank: RankLedger, stages_of: StagesOf, loaded: StagesOf | None) -> RankLedger:
+    """Add the figures of a rank whose weights and stage are known; `loaded` where the start compiled."""
     weights = rank.account.interval("model_memory")
     if weights.width is None or rank.name == "drafter":
         return rank
     every = stages_of(weights)
     if not every or any((rank.pp or 0) >= len(stages) or (rank.pp is None and len(stages) > 1) for stages in every):
         return rank
-    return rank._replace(modelled=_figures(rank.account, [stages[rank.pp or 0] for stages in every]))
+    figures = _figures(rank.account, [stages[rank.pp or 0] for stages in every])
+    if not figures or loaded is None:
+        return rank._replace(modelled=figures)
+    peaks = [stages[rank.pp or 0].interval(PEAK) for stages in loaded(weights)]
+    return rank._replace(modelled=figures, loaded_peak=_hull(peaks))
 
 
 def _figures(account: Account, predicted: Sequence[Account]) -> tuple[Quantity, ...]:

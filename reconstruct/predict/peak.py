@@ -16,8 +16,8 @@ from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant
 from reconstruct.predict.feed_forward import has_experts, shared_intermediate
 from reconstruct.predict.images import images_of
-from reconstruct.predict.workspaces import expert_workspace
-from reconstruct.rounding import MIB
+from reconstruct.predict.workspaces import NOTHING, expert_workspace
+from reconstruct.rounding import GIB, MIB
 
 if TYPE_CHECKING:
     from reconstruct.predict.constants import Constant
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
 
-HIDDEN_COPIES = 4
-"""Copies of the hidden states alive at the forward peak: input, residual, normed input, the caller's."""
+HIDDEN_COPIES = 3
+"""Copies of the hidden states alive beside the attention's output at the forward peak: the residual before and after it,
+and the normed input, whose memory waits for the layer's own output (torch 2.10 and 2.11 _inductor/codegen/wrapper.py:
+AllocateLine.plan, from the code generated for such a layer)."""
+COMPILED_COPIES = 2
+MEASURES_KERNELS = (0, 19)
+"""The first release on which a start that compiled was seen to peak so; earlier ones were not seen."""
 SORTING, SELECTING = 36, 12
 """Bytes a logit beside its own dtype: float32 copy with sort outputs and scratch, or with softmax and noise (0.17.0 on)."""
 ROWS_FOR_TRITON = 8
@@ -65,28 +70,13 @@ class Peak(NamedTuple):
     """The peak and what stays.
 
     headroom: H (the torch peak increase P up to 0.26). kept: torch memory that the run leaves behind, part of H up to
-    0.26 and of C from 0.27.0 on. likely: the centre of H. forward, sampling: the nominal bytes of both phases. reasons:
-    what is not modelled.
+    0.26 and of C from 0.27.0 on. likely: the centre of H. reasons: what is not modelled.
     """
 
     headroom: Interval
     likely: int
     kept: Interval
-    forward: int
-    sampling: int
     reasons: tuple[str, ...]
-
-
-def forward_bytes(subject: Subject) -> int:
-    """Give the forward pass: hidden states and the widest feed-forward layer of this rank."""
-    s, tokens, width = subject.shape, subject.settled.batched_tokens, subject.settled.width
-    start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
-    dense = [not has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
-    middle = max(s.intermediate if any(dense) else 0, 0 if all(dense) else shared_intermediate(s))  # experts: apart
-    rows = 3 if s.gated else 2
-    # what a later stage receives (sync_and_slice_intermediate_tensors); a first one keeps nothing, but was seen to take it
-    passed = 0 if subject.first and subject.last else 2 * s.hidden
-    return tokens * width * (HIDDEN_COPIES * s.hidden + rows * cdiv(middle, subject.ranks) + passed)
 
 
 class Cost(NamedTuple):
@@ -96,9 +86,42 @@ class Cost(NamedTuple):
     high: int
     likely: int
 
+    def plus(self, other: Cost) -> Cost:
+        """Give the cost of both."""
+        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
+
     def times(self, factor: int, plus: int) -> Cost:
         """Give the cost of `factor` pieces and something besides."""
         return Cost(*(end * factor + plus for end in self))
+
+
+def forward_bytes(subject: Subject) -> int:
+    """Give the forward pass: hidden states, the attention's output and the widest feed-forward layer of this rank."""
+    s, tokens, width = subject.shape, subject.settled.batched_tokens, subject.settled.width
+    start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
+    dense = [not has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
+    middle = max(s.intermediate if any(dense) else 0, 0 if all(dense) else shared_intermediate(s))  # experts: apart
+    rows = 3 if s.gated else 2
+    attended = cdiv(s.heads, subject.ranks) * s.head_size if s.trait.mixer == "mha" else s.hidden
+    received = 0 if subject.first else 2 * s.hidden  # sync_and_slice_intermediate_tensors
+    return tokens * width * (HIDDEN_COPIES * s.hidden + attended + rows * cdiv(middle, subject.ranks) + received)
+
+
+def compiling_cost(subject: Subject) -> Cost:
+    """Give what compiling the first layer takes before anything else is there: the embedding and two hidden states.
+
+    Seen, not read: three pairs of a start that compiled and one that loaded its graphs differ by it to a MiB (0.19 on
+    RTX 3090, 0.25 on A40), and a first pipeline stage on H100 peaked at it. From 0.11.1 on vLLM has Inductor measure
+    kernels on arguments of full size (config/compilation.py: benchmark_combo_kernel); a start whose measurements are
+    cached elsewhere does not.
+    """
+    s, scenario, settled = subject.shape, subject.scenario, subject.settled
+    compiled = settled.engine == "V1" and not scenario.enforce_eager and scenario.release >= MEASURES_KERNELS
+    if not compiled or not subject.first or scenario.compiles is False:
+        return Cost(0, 0, 0)
+    table = cdiv(s.vocabulary, subject.ranks) * s.hidden
+    whole = settled.width * (table + COMPILED_COPIES * settled.batched_tokens * s.hidden)
+    return Cost(0, whole, whole)
 
 
 def logit_cost(subject: Subject, rows: int) -> Cost:
@@ -138,47 +161,63 @@ def selecting_scratch(subject: Subject) -> int:
     return 4 * subject.hardware.multiprocessors * subject.shape.vocabulary
 
 
+class Phase(NamedTuple):
+    """One part of the profile run: its peak, with all that is there by then, and its stated error."""
+
+    cost: Cost
+    error: Constant
+
+
 def peak_of(subject: Subject) -> Peak:
     """H of one stage's ranks, with the model's stated error. What a band only allows for is not in the likely value."""
-    forward, sampling = forward_bytes(subject), sampling_cost(subject)
     experts, images = expert_workspace(subject), images_of(subject)
-    stays = subject.hardware.blas_workspace + selecting_scratch(subject)
-    transient, kept = experts.bytes, Interval.exactly(stays)
+    taken, passing = Interval.exactly(subject.hardware.blas_workspace), experts.bytes
     if experts.persistent:
-        transient, kept = Interval(0, 0), experts.bytes.plus(kept)
-    held = _end(images.held.low)
-    low = max(forward + _end(transient.low), sampling.low) + held
-    likely = max(forward + _end(transient.low), sampling.likely) + held
-    high = max(max(forward + _end(transient.high), sampling.high) + _end(images.held.high), images.encoder)
-    band, reasons = _band(subject, forward_bound=forward > sampling.high)
-    if not subject.consumes:
-        low, high, likely = low + _end(kept.low), high + _end(kept.high), likely + _end(kept.low)
+        taken, passing = taken.plus(experts.bytes), NOTHING
+    kept = taken.plus(Interval.exactly(selecting_scratch(subject)))
+    forward, sampling = _around(forward_bytes(subject), taken.plus(passing)), sampling_cost(subject)
+    sampling = sampling.plus(_around(0, kept))
+    compiling, (errors, reasons) = compiling_cost(subject), _errors(subject)
+    phases = (Phase(compiling, constant("peak.compiling")), *map(Phase, (forward, sampling), errors))
+    held, stays = images.held, kept if subject.consumes else NOTHING
+    low = max(phase.cost.low * (1 + phase.error.low) for phase in phases) + _end(held.low) - _end(stays.high)
+    likely = max(phase.cost.likely * (1 + phase.error.value) for phase in phases) + _end(held.low) - _end(stays.low)
+    high = max(phase.cost.high * (1 + phase.error.high) for phase in phases) + _end(held.high)
+    high = max(high, images.encoder + _end(kept.high)) - _end(stays.low)
+    saved = compiling.likely - max(forward.likely, sampling.likely)
+    if saved > 0 and subject.scenario.compiles is None:
+        reasons += (
+            f"the first start compiles; a later one, its graphs in the cache, likely has {saved / GIB:.2f} GiB more",
+        )
     edge = constant("peak.edge")
-    headroom = Interval(
-        max(0, int(low * (1 + band.low) + edge.low * MIB)), int(high * (1 + band.high) + edge.high * MIB)
-    )
-    reasons += experts.reasons + images.reasons
-    return Peak(headroom, int(likely * (1 + band.value)), kept, forward, sampling.high, reasons)
+    headroom = Interval(max(0, int(low + edge.low * MIB)), int(high + edge.high * MIB))
+    return Peak(headroom, max(0, int(likely)), kept, (*reasons, *experts.reasons, *images.reasons))
+
+
+def _around(bytes_: int, beside: Interval) -> Cost:
+    return Cost(bytes_ + _end(beside.low), bytes_ + _end(beside.high), bytes_ + _end(beside.low))
 
 
 def _end(value: float | None) -> int:
     return int(value or 0)
 
 
-def _band(subject: Subject, *, forward_bound: bool) -> tuple[Constant, tuple[str, ...]]:
-    """Which stated error applies, and in words what the closed form leaves out."""
-    reasons = []
+def _errors(subject: Subject) -> tuple[tuple[Constant, Constant], tuple[str, ...]]:
+    """Which stated errors the forward pass and the sampling step have, and in words what the closed form leaves out."""
+    reasons: tuple[str, ...] = ()
     if subject.scenario.lora:
-        return constant("peak.lora"), ("LoRA adapters add buffers of their own: only an upper share is known",)
-    if subject.settled.runner == "V2":
+        alike, reasons = "lora", ("LoRA adapters add buffers of their own: only an upper share is known",)
+    elif subject.settled.runner == "V2":
+        alike = "v2"
         if subject.scenario.release >= (0, 33):
-            reasons.append("0.33's second sampling pass of the V2 runner is read off the code, not measured")
-        return constant("peak.v2"), tuple(reasons)
-    if not subject.last:
-        return constant("peak.stage"), ()
-    if subject.shape.trait.mixer != "mha":
+            reasons = ("0.33's second sampling pass of the V2 runner is read off the code, not measured",)
+    elif not subject.last:
+        alike = "stage"
+    elif subject.shape.trait.mixer != "mha":
+        alike = "latent"
         kind = "latent attention" if subject.shape.trait.mixer == "latent" else "recurrent layers"
-        return constant("peak.latent"), (f"{kind}: scratch of the kernels is not modelled",)
-    if forward_bound:
-        return constant("peak.forward"), ()
-    return constant("peak.sampling", subject.scenario.place), ()
+        reasons = (f"{kind}: scratch of the kernels is not modelled",)
+    else:
+        return (constant("peak.forward"), constant("peak.sampling", subject.scenario.place)), ()
+    error = constant(f"peak.{alike}")
+    return (error, error), reasons

@@ -30,7 +30,8 @@ class Scenario(NamedTuple):
     `launch.max_num_seqs` and the like stay as given; `defaults.settled` fills them in. `batched_tokens_given` tells
     whether `launch.max_num_batched_tokens` is the user's. offline: started by the LLM class, not by the API server.
     charge_graphs: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS. capture_size: largest CUDA graph asked for. runner: "V1" or
-    "V2" where VLLM_USE_V2_MODEL_RUNNER decides. other_use: bytes that other processes hold on the card.
+    "V2" where VLLM_USE_V2_MODEL_RUNNER decides. compiles: whether torch.compile finds nothing in its cache; a first start
+    does. other_use: bytes that other processes hold on the card.
     """
 
     config: Mapping[str, object]
@@ -47,6 +48,7 @@ class Scenario(NamedTuple):
     charge_graphs: bool | None = None
     capture_size: int | None = None
     runner: str | None = None
+    compiles: bool | None = None
     cache_bytes: int | None = None
     other_use: int = 0
     fixed: tuple[Fixed, ...] = ()

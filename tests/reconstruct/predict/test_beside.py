@@ -21,6 +21,7 @@ from tests.render.strategies import truths
 SAMPLES = sorted((Path(__file__).parents[3] / "sample_logs").rglob("*.log"))
 CARD = [gpu("H100-80GB")]
 COMPILED = "torch.compile took 24.31 s in total"
+LOADED = "Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 2.557 s"
 
 
 def ranks(log, given=CARD):
@@ -114,6 +115,24 @@ def test_a_warm_start_in_the_log_speaks_before_the_model():
     log = said(render(truth("0.27.1", card(peak=2.6))), "Available KV", COMPILED) + CACHED
     found = {f.id: f for f in explain(log.encode(), CARD).verdicts[0].findings}
     assert found["cold-compile-inflates-peak"].title == "Compilation inflated the peak"
+
+
+def test_what_compiling_may_have_taken_is_a_finding_where_no_line_tells_the_peak():
+    """64 sequences: the forward pass has 0.94 GiB, compiling 1.10; 1024 need more than either. Loaded graphs cost nothing."""
+    few = start("0.19.1", card(peak=1.10), max_num_seqs=64)
+    told = {log: explain(log.encode(), CARD) for log in (said(few, "Available KV", COMPILED), few)}
+    (compiled, untold) = told.values()
+    (found,) = (f for f in compiled.verdicts[0].findings if f.id == "cold-compile-inflates-peak")
+    assert found.title == "Compilation may have inflated the peak"
+    assert found.cost.bytes.low == 0
+    assert 0.16 * GIB < found.cost.bytes.high < 0.30 * GIB
+    assert compiled.startups[0].engines[0].ranks[0].loaded_peak.high < 1.0 * GIB
+    assert untold.startups[0].engines[0].ranks[0].loaded_peak is None
+    for log in (
+        said(start("0.19.1", card(peak=1.89)), "Available KV", COMPILED),
+        said(few, "Available KV", f"{LOADED}\n{COMPILED}"),
+    ):
+        assert "cold-compile-inflates-peak" not in {f.id for f in explain(log.encode(), CARD).verdicts[0].findings}
 
 
 def test_a_line_of_their_kernels_tells_of_adapters():

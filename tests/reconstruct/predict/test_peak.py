@@ -61,6 +61,58 @@ def test_the_sampler_of_0_17_needs_less_than_half():
     assert new < old / 2
 
 
+A40 = {"version": "0.25.1", "gpu": "A40", "max_model_len": 32768, "utilization": 0.92}
+STARTED = [
+    ("Qwen/Qwen2.5-0.5B-Instruct", A40, True, 39.60),
+    ("Qwen/Qwen2.5-7B-Instruct", A40, True, 25.46),
+    ("Qwen/Qwen2.5-7B-Instruct", A40, False, 26.23),
+    ("Qwen/Qwen2.5-7B-Instruct", A40 | {"tensor_parallel_size": 2}, True, 33.15),
+    ("Qwen/Qwen2.5-7B-Instruct", A40 | {"tensor_parallel_size": 4}, True, 36.93),
+    ("Qwen/Qwen2.5-7B-Instruct", A40 | {"pipeline_parallel_size": 2}, True, 32.66),
+    ("Qwen/Qwen2.5-7B-Instruct", A40 | {"pipeline_parallel_size": 2}, False, 33.44),
+    ("Qwen/Qwen2.5-7B-Instruct",
+     {"version": "0.19.1", "gpu": "RTX-3090", "max_model_len": 4096, "utilization": 0.9}, True, 5.82),
+    ("Qwen/Qwen2.5-7B-Instruct",
+     {"version": "0.19.1", "gpu": "RTX-3090", "max_model_len": 4096, "utilization": 0.9}, False, 6.28),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "launch", "compiles", "printed"), STARTED, ids=str)
+def test_a_start_that_compiles_has_the_less_that_was_seen(model, launch, compiles, printed):
+    """M of starts that compiled their graphs, and of the same that loaded them: the first rank's, as printed."""
+    found = predict(scenario(model, compiles=compiles, **launch))
+    likely = found.expected[0]["available_kv_cache_memory"]
+    assert abs(likely - printed * GIB) <= 0.01 * printed * GIB
+    assert found.engine.ranks[0].account.interval("available_kv_cache_memory").meet(around(printed)) is not None
+
+
+def test_a_first_pipeline_stage_peaks_where_it_compiles():
+    """Llama-3.1-8B in two stages on H100: 128,256 x 4,096 embeddings and two hidden states of 8,192 tokens."""
+    found = predict(scenario("meta-llama/Llama-3.1-8B-Instruct", pipeline_parallel_size=2))
+    assert found.expected[0]["transient_peak_headroom"] == 2 * 4096 * (128256 + 2 * 8192)
+    assert around(1.10).contains(found.expected[0]["transient_peak_headroom"])
+
+
+@given(
+    st.integers(1, 1024), st.integers(256, 16384), st.sampled_from([1, 2]), st.sampled_from([1, 2]),
+    st.sampled_from(["0.17.1", "0.19.0", "0.25.1", "0.33.0"]), st.booleans(),
+)  # fmt: skip
+def test_compiled_graphs_never_need_more(sequences, tokens, tensor, pipeline, version, eager):
+    """Whether a start compiles moves H only up, not at all in eager mode, and not told it may be either."""
+    options = {
+        "max_num_seqs": sequences, "max_num_batched_tokens": tokens, "batched_tokens_given": True, "version": version,
+        "tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline, "enforce_eager": eager,
+    }  # fmt: skip
+    loaded, anew, untold = (predict(scenario(config=decoder(), compiles=c, **options)) for c in (False, True, None))
+    for stage in range(pipeline):
+        name = "transient_peak_headroom"
+        assert loaded.expected[stage][name] <= anew.expected[stage][name]
+        bands = [p.engine.ranks[stage].account.interval(name) for p in (loaded, anew, untold)]
+        assert bands[2] == bands[0].hull(bands[1])
+        if eager or stage:
+            assert bands[0] == bands[1]
+
+
 def test_only_the_last_stage_samples():
     """A first pipeline stage peaks in its forward pass."""
     found = predict(scenario(pipeline_parallel_size=2))
