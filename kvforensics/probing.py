@@ -265,6 +265,9 @@ def _prepare_torch(asked: Asked, config: JsonObject) -> _Prepared:
         raise Unsupported(str(refusal)) from None
     except (LaunchError, UnknownCardError, BadSetting, WouldNotStart) as fault:
         raise UsageFault(str(fault)) from None
+    engines = asked.flags.data_parallel_size or 1
+    if shape.experts is not None and engines > 1:
+        raise Unsupported("data-parallel engines share the experts among them: use --engine vllm")
 
     def launched(record: ProbeRecord) -> LaunchSettings:
         total = next((m.value for m in record.measurements if m.name == "total_memory"), card.total if card else 0)
@@ -282,7 +285,6 @@ def _prepare_torch(asked: Asked, config: JsonObject) -> _Prepared:
         return kv_plan(config, version, options, tokens, figures["kv_pool_memory"])
 
     start = TorchStart(config, asked.device, version, options, plans, asked.share, LIMIT)
-    engines = asked.flags.data_parallel_size or 1
     alike = f"one of {engines} data-parallel engines was gone through: each has cards and a pool of its own"
     notes = (*asked.notes, *((alike,) if engines > 1 else ()))
     return _Prepared(lambda e, n: probe_torch(start, e, n), "torch", version, settled, planned, None, notes)

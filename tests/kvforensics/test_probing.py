@@ -18,6 +18,7 @@ from kvforensics.report.probe_document import probe_document
 from live_probe.measurement import Failure, Measurement, NotMeasured, ProbeRecord, Unread
 from reconstruct.planner.errors import Unsupported
 from tests.kvforensics.measured import MIB, TINY, config_file, environment, probe_here
+from tests.live_probe.tiny import tiny
 
 FLAGS = Flags(max_num_batched_tokens=256, max_num_seqs=16, enforce_eager=True)
 
@@ -125,6 +126,15 @@ def test_one_engine_stands_for_its_like(ask):
     assert one_of_two.records[0].measurements == alone.records[0].measurements
     assert any("one of 2" in note for note in one_of_two.notes)
     assert not any("data-parallel" in note for note in alone.notes)
+
+
+def test_engines_that_share_experts_are_no_likes(tmp_path):
+    """Data-parallel engines cut the experts among them (FusedMoE): one of them alone would not do as it does."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(tiny("mixtral")))
+    with pytest.raises(Unsupported, match="data-parallel"):
+        probe(Request(str(path), FLAGS._replace(data_parallel_size=2), device="sim:512MiB"))
+    assert not probe(Request(str(path), FLAGS, device="sim:512MiB")).died
 
 
 def test_runs_are_kept_apart(ask):
