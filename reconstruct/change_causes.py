@@ -209,12 +209,24 @@ def _peak(pair: Pair) -> list[Cause]:
     names = ("max_num_batched_tokens", "max_num_seqs")
     found = [c for c in map(pair.differs, names) if c and c.before and c.after]
     found += _model(pair) + [c for c in map(pair.differs, ("pipeline_parallel_size", "tensor_parallel_size")) if c]
+    compiles = (pair.before.startup.compiles, pair.after.startup.compiles)
+    if None not in compiles and compiles[0] != compiles[1]:
+        did = (
+            "the second compiled its graphs, the first" if compiles[1] else "the first compiled its graphs, the second"
+        )
+        found.append(
+            Cause(GREW, f"{did} loaded them: what compiling takes counts in the peak", *map(_compiling, pair[:2]))
+        )
     crossed = [first for first in SAMPLERS if pair.crossed(first)]
     if crossed:
         found.append(Cause(RELEASE, f"the profile run changed in {', '.join(crossed)}"))
     if not found and pair.released:
         found.append(Cause(RELEASE, f"another release: {pair.released}"))
     return found
+
+
+def _compiling(side: Side) -> tuple[int, ...]:
+    return tuple(s.line for s in side.startup.log.of("compiled", "compile_cache_hit")[:1])
 
 
 def _graphs(pair: Pair) -> list[Cause]:

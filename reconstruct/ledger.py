@@ -126,3 +126,10 @@ class StartUpLedger(NamedTuple):
     """Lines that look like memory and that no rule took."""
     geometry: GeometryLedger | None = None
     """What the model's own config added; None where none was looked for."""
+
+    @property
+    def compiles(self) -> bool | None:
+        """Whether torch.compile ran anew; False where graphs came from its cache, None where no line tells."""
+        if self.log.of("compile_cache_hit"):
+            return False
+        return True if self.log.of("compiled") else None

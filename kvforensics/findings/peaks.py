@@ -109,7 +109,7 @@ class _Inflation(NamedTuple):
 
 
 def _cold_compile(case: Case) -> Finding | Unsaid | None:
-    if not _compiled_anew(case):
+    if not case.ledger.compiles:
         return None
     found = _above_warm_start(case) or _above_model(case) or _above_loaded(case)
     if found is None and case.rank and case.rank.modelled:
@@ -162,11 +162,6 @@ def _above_loaded(case: Case) -> _Inflation | None:
     return _Inflation("Compilation may have inflated the peak", detail, Interval(0, most))
 
 
-def _compiled_anew(case: Case) -> bool:
-    """Whether the start compiled its graphs and loaded none."""
-    return bool(case.of("compiled")) and not case.of("compile_cache_hit")
-
-
 def _warm_start(case: Case) -> tuple[Case | None, Interval]:
     """Give a start of the same model in the log that loaded its graphs and surely peaked lower, and by how much."""
     peak = case.value("transient_peak_headroom")
@@ -181,7 +176,7 @@ def _warm_start(case: Case) -> tuple[Case | None, Interval]:
 
 def unexplained_peak(case: Case) -> Finding | None:
     """Name a peak that no known term explains, where compilation did not inflate it."""
-    beyond = None if _compiled_anew(case) else above_model(case)
+    beyond = None if case.ledger.compiles else above_model(case)
     if beyond is None:
         return None
     detail = (

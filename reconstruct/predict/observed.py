@@ -88,7 +88,7 @@ def scenario_of(
         lora=adapts(startup),
         charge_graphs=_charged(startup),
         runner=_runner(startup),
-        compiles=compiles(startup),
+        compiles=startup.compiles,
         cache_bytes=settings.number("kv_cache_memory_bytes"),
         fixed=_facts(startup),
     )
@@ -104,13 +104,6 @@ def tells_settings(startup: StartUpLedger) -> bool:
 def adapts(startup: StartUpLedger) -> bool:
     """Whether LoRA adapters are served beside the model."""
     return startup.settings.get("enable_lora") is True or bool(startup.log.of("adapters"))
-
-
-def compiles(startup: StartUpLedger) -> bool | None:
-    """Whether torch.compile ran anew, or its graphs came from the cache; None where no line tells."""
-    if startup.log.of("compile_cache_hit"):
-        return False
-    return True if startup.log.of("compiled") else None
 
 
 def pools(startup: StartUpLedger) -> bool:

@@ -17,6 +17,7 @@ from kvforensics.report import compare_json, document_markdown, document_table
 from kvforensics.report.compare_document import compare_document
 from kvforensics.report.look import Look
 from reconstruct.change_parts import BLOCKS, COLUMNS, POOL, TOKENS, M, added
+from tests.kvforensics.findings.starts import said
 from tests.kvforensics.start_ups import rank, start
 from tests.render import lines, strategies
 from tests.render.numbers_as_printed import GIB
@@ -119,6 +120,24 @@ def test_graphs_charged_by_default_are_told_from_a_switch():
     assert kinds(upgraded, "cudagraph_memory_applied") == ["default"]
     (switched,) = compared(start("0.21.0"), start("0.21.0", estimate_switch=False)).changes
     assert kinds(switched, "cudagraph_memory_applied") == ["setting"]
+
+
+def test_a_start_that_compiled_is_the_cause_beside_one_that_loaded():
+    """Also where no line tells either peak; two that compiled differ by something else."""
+    took = "torch.compile took 24.31 s in total"
+    found = f"Directly load the compiled graph(s) for compile range (1, 8192)\n{took}"
+    compiled, alike, loaded = (
+        said(lines.render(truth), "Available KV", message).encode()
+        for truth, message in ((start(), took), (start(rank=rank(torch_peak_increase=GIB)), took), (start(), found))
+    )
+    for logs, word in (((loaded, compiled), "the second compiled"), ((compiled, loaded), "the first compiled")):
+        (change,) = compare(list(logs)).changes
+        (cause,) = next(part for part in change.parts if part.name == "transient_peak_headroom").causes
+        assert word in cause.text
+        assert cause.before
+        assert cause.after
+    (change,) = compare([compiled, alike]).changes
+    assert "compiled" not in str([part.causes for part in change.parts])
 
 
 def test_a_changed_default_utilisation_is_a_default():
