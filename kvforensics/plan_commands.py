@@ -56,6 +56,10 @@ def plan_command(
     quantization: options.Quantization = None,
     engine_version: options.EngineVersion = None,
     enforce_eager: Annotated[bool, typer.Option("--enforce-eager")] = False,
+    first_start: Annotated[
+        bool | None,
+        typer.Option("--first-start/--later-start", help="Graphs are compiled, or lie in the compile cache."),
+    ] = None,
     kv_cache_memory: options.CacheMemory = None,
     enable_lora: Annotated[bool, typer.Option("--enable-lora")] = False,
     pooling: Annotated[bool, typer.Option("--pooling", help="An embedding or reward model.")] = False,
@@ -77,7 +81,7 @@ def plan_command(
     request = Request(
         model, gpu, config, engine_version or NEWEST, count, tp, pp, dp, dcp, expert_parallel, gpu_memory_utilization,
         max_model_len, max_num_seqs, max_num_batched_tokens, block_size, dtype, kv_cache_dtype, quantization,
-        enforce_eager, lora=enable_lora, pooling=pooling, offline=offline,
+        enforce_eager, compiles=first_start, lora=enable_lora, pooling=pooling, offline=offline,
     )  # fmt: skip
     sizes = _Sizes(total_memory, used_elsewhere, kv_cache_memory, tuple(sets or ()))
     look = Look(width, ascii_only, redact=not no_redact)

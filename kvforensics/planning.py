@@ -34,8 +34,9 @@ class NoConfig(UsageFault):
 class Request(NamedTuple):
     """What the command asks, under vLLM's option names; None means that the option was not given.
 
-    cards: how many there are. capture_size: --max-cudagraph-capture-size. offline: the LLM class starts the engine.
-    other_use: bytes that other processes hold on each card. facts: terms that the user states.
+    cards: how many there are. compiles: whether the compile cache is empty. capture_size: --max-cudagraph-capture-size.
+    offline: the LLM class starts the engine. other_use: bytes that other processes hold on each card. facts: terms that the
+    user states.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Request(NamedTuple):
     kv_cache_dtype: str = "auto"
     quantization: str | None = None
     enforce_eager: bool = False
+    compiles: bool | None = None
     charge_graphs: bool | None = None
     capture_size: int | None = None
     cache_bytes: int | None = None
@@ -148,6 +150,7 @@ def scenario_of(request: Request) -> Scenario:
         data_parallel_size=request.data_parallel_size,
         expert_parallel=request.expert_parallel,
         enforce_eager=request.enforce_eager,
+        compiles=request.compiles,
         batched_tokens_given=request.max_num_batched_tokens is not None,
         offline=request.offline,
         lora=request.lora,

@@ -70,6 +70,7 @@ def _settings(prediction: Prediction) -> JsonObject:
         "data_parallel_size": scenario.data_parallel_size,
         "decode_context_parallel_size": launch.decode_context_parallel_size,
         "enforce_eager": scenario.enforce_eager,
+        "compiles": scenario.compiles,
     }
     if settled is None:
         return found

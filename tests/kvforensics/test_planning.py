@@ -53,6 +53,23 @@ def test_plan_as_text_names_check_and_change(run):
     assert out.isascii()
 
 
+def test_a_later_start_finds_its_graphs(run):
+    """The first compiles; not told which, the band holds both, and says what the later one likely has more."""
+    asked = ["Qwen/Qwen2.5-7B-Instruct", "--gpu", "A40", "--engine-version", "0.25.1", "--max-model-len", "32768"]
+    first, later, either = (
+        json.loads(run("plan", *asked, "--format", "json", *flag)[1])
+        for flag in (["--first-start"], ["--later-start"], [])
+    )
+    assert [found["config"]["compiles"] for found in (first, later, either)] == [True, False, None]
+    low, high, both = (
+        found["engines"][0]["ranks"][0]["quantities"]["available_kv_cache_memory"] for found in (first, later, either)
+    )
+    assert low["low"] == both["low"]
+    assert high["high"] == low["high"] == both["high"]
+    assert any("likely has 0.7" in reason for reason in either["not_modelled"])
+    assert not any("compiles" in reason for found in (first, later) for reason in found["not_modelled"])
+
+
 def test_scan_is_a_table_of_combinations(run):
     """Two axes give every combination; one that is refused says why."""
     code, out, _ = run("plan", LLAMA, "--gpu", "H100", "--max-model-len", "8192", "--scan", "tp=1,3", "--scan",
