@@ -73,7 +73,8 @@ def run_to_end(module: str, argument: Mapping[str, JsonValue], engine: EngineRun
 
 
 def _note_ending(folder: Path, ending: str) -> None:
-    (folder / ENDING_NAME).write_text(ending + "\n", encoding="utf-8")
+    with suppress(OSError):  # what was measured is worth more than the note
+        (folder / ENDING_NAME).write_text(ending + "\n", encoding="utf-8")
 
 
 def ending_of(folder: Path) -> str:
@@ -86,12 +87,13 @@ def ending_of(folder: Path) -> str:
 
 
 def _run_group(module: str, engine: EngineRun) -> str:
-    command = [engine.python, "-m", module, str((engine.folder / START_NAME).absolute())]
+    folder = engine.folder.absolute()  # a worker may run in another folder than its engine
+    command = [engine.python, "-m", module, str(folder / START_NAME)]
     with (
         tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=_temporary(), ignore_cleanup_errors=True) as scratch,
         (engine.folder / LOG_NAME).open("wb") as log,
     ):
-        environment = {**child_environment(engine.folder), PROBE_DIR: str(engine.folder), "TMPDIR": scratch}
+        environment = {**child_environment(folder), PROBE_DIR: str(folder), "TMPDIR": scratch}
         child = subprocess.Popen(  # noqa: S603  the interpreter is the caller's own choice
             command,
             env=environment,

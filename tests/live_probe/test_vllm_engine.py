@@ -31,6 +31,8 @@ class LLM:
     def __init__(self, worker_cls, ending):
         assert worker_cls == "live_probe.vllm_worker.ProbeWorker"
         folder = Path(os.environ["KVFORENSICS_PROBE_DIR"])
+        if ending == "moves":
+            os.chdir("/")
         print("engine says hello", flush=True)
         (folder / "temporary").write_text(tempfile.mkdtemp())
         if ending == "unborn":
@@ -84,6 +86,14 @@ def test_every_rank_gives_a_record(engine):
 def test_what_is_asked_may_be_longer_than_a_command_line(engine):
     """A config.json can be."""
     assert probe_engine({"ending": "x" * (1 << 18)}, engine)[0].outcome == "ready"
+
+
+def test_a_folder_named_from_here_is_the_same_everywhere(engine, monkeypatch):
+    """A worker may run in another working folder, and a full disk loses no more than the note."""
+    monkeypatch.chdir(engine.folder.parent)
+    (engine.folder / child_process.ENDING_NAME).mkdir(parents=True)
+    records = probe_engine({"ending": "moves"}, engine._replace(folder=Path(engine.folder.name)))
+    assert [record.outcome for record in records] == ["ready", "ready"]
 
 
 def test_the_engines_sockets_have_room(engine, monkeypatch):
