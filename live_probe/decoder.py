@@ -29,19 +29,22 @@ _SPREAD = 0.02
 class Decoder:
     """The whole model on one rank.
 
-    `compiled` keeps alive what the piecewise-compiled model keeps during the MLP: the attention output and the
-    incoming residual in the caller's frame, with the norm writing a new tensor (vLLM 0.8-0.33,
-    vllm/compilation/backends.py: split_graph), T*b*(q + 3h + 3I) in all; norms behind attention and MLP are fused into
-    the sums and write in place. Eager execution runs the norms in place and keeps the layer's input in the model's
-    frame, T*b*(3h + 3I) (vllm/model_executor/models/llama.py), or has norms that write new tensors, T*b*(4h + 3I)
-    (layers/layernorm.py: GemmaRMSNorm).
+    `compiled` runs in pieces from one attention to the next, as vLLM splits the model (0.8-0.33,
+    vllm/compilation/backends.py: split_graph), and keeps alive what the code does that Inductor generates for a piece:
+    the caller's attention output and residual, the residual of its own, and the input of the MLP where it waits for the
+    output: T*b*(q + 2h or 3h + 3I), or where queries are rotated T*b*(4q + 2h + 3kv). `tokens` are those of the batch it
+    is compiled for. Norms behind attention and MLP are fused into the sums and write in place. Eager execution runs the
+    norms in place and keeps the layer's input in the model's frame, T*b*(3h + 3I) (vllm/model_executor/models/llama.py),
+    or has norms that write new tensors, T*b*(4h + 3I) (layers/layernorm.py: GemmaRMSNorm).
     """
 
     def __init__(
-        self, shape: DecoderShape, device: torch.device, dtype: DtypeName, *, compiled: bool, era: Era = ERAS[-1]
-    ) -> None:
+        self, shape: DecoderShape, device: torch.device, dtype: DtypeName, *, compiled: bool, era: Era = ERAS[-1],
+        tokens: int = 0,
+    ) -> None:  # fmt: skip
         self.shape = shape
         self._compiled = compiled
+        self._input_waits = era.input_waits == "always" or tokens <= 2 * shape.hidden
         self._run_experts = ExpertRunner(era)
         self.parameters = make_parameters(shape, device, dtype, era.attention_scalars)
         for weight in self.parameters.weights():
@@ -86,25 +89,46 @@ class Decoder:
 
     def _compiled_layers(self, residual: torch.Tensor) -> torch.Tensor:
         first, last = self.layers[0], self.layers[-1]
-        attended = self._attention(first, _scaled(residual, first.norms.before_attention))
+        attention = self._projected(first, _scaled(residual, first.norms.before_attention))
         for layer, following in pairwise(self.layers):
-            normed, residual = self._piece(layer, attended, residual, following.norms.before_attention)
-            attended = self._attention(following, normed)
-            del normed
-        return self._piece(last, attended, residual, self.parameters.norm)[0]
+            attended = _attend(attention)
+            del attention
+            before, residual = residual, self._piece(layer, attended, residual)
+            attention = self._projected(following, _scaled(residual, following.norms.before_attention))
+            del attended, before  # the caller keeps both to the end of the piece
+        attended = _attend(attention)
+        del attention
+        return _scaled(self._piece(last, attended, residual), self.parameters.norm)
 
-    def _piece(
-        self, layer: Layer, attended: torch.Tensor, residual: torch.Tensor, next_norm: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run what is compiled between two attentions; the caller keeps `attended` and `residual` meanwhile."""
+    def _piece(self, layer: Layer, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """Give the residual behind a layer, up to whose end the caller keeps both arguments."""
         norms = layer.norms
         projected = self._reduced(layer.output(attended))
         summed = _sum(residual, _in_place(projected, norms.after_attention))
         del projected
-        fed = _in_place(self._reduced(self._feed(layer.feed, _scaled(summed, norms.before_mlp))[0]), norms.after_mlp)
-        summed = _sum(summed, fed)
-        del fed
-        return _scaled(summed, next_norm), summed
+        if isinstance(layer.feed, Mlp):
+            fed = self._reduced(self._compiled_mlp(layer.feed, _scaled(summed, norms.before_mlp)))
+        else:
+            fed = self._reduced(self._feed(layer.feed, _scaled(summed, norms.before_mlp))[0])
+        return _sum(summed, _in_place(fed, norms.after_mlp))
+
+    def _projected(self, layer: Layer, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Give what a piece hands to attention: room for its output, queries and keys rotated anew, values."""
+        mixed = layer.qkv(hidden)
+        del hidden
+        queries, keys = self.shape.query_size, self.shape.kv_size
+        query, key = mixed.narrow(-1, 0, queries), mixed.narrow(-1, queries, keys)
+        angle = layer.rope.narrow(0, 0, 1).narrow(1, 0, 1)
+        rotated = [_scaled(part, angle) for part in (query, key)]
+        return (torch.empty_like(rotated[0]), *rotated, mixed.narrow(-1, queries + keys, keys))
+
+    def _compiled_mlp(self, mlp: Mlp, hidden: torch.Tensor) -> torch.Tensor:
+        gate_up = mlp.gate_up(hidden)
+        if not self._input_waits:
+            del hidden
+        activated = _activated(gate_up)
+        del gate_up
+        return mlp.down(activated)
 
     def _eager_layers(self, hidden: torch.Tensor) -> torch.Tensor:
         run = self._fresh_layer if self.shape.fresh_norms else self._eager_layer
@@ -164,13 +188,21 @@ class Decoder:
 
     def _mlp(self, mlp: Mlp, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Give this rank's part of the result, and the activations, which eager execution holds on to meanwhile."""
-        gate_up = mlp.gate_up(hidden)
-        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-        activated = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
-        functional.silu(activated.copy_(gate_up.narrow(-1, 0, width)), inplace=True)
-        activated.mul_(gate_up.narrow(-1, width, width))
-        del gate_up
+        activated = _activated(mlp.gate_up(hidden))
         return mlp.down(activated), activated
+
+
+def _attend(given: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Fill the output, which is all that attention does in the profile run."""
+    return given[0].zero_()
+
+
+def _activated(gate_up: torch.Tensor) -> torch.Tensor:
+    """Apply the gate, into a tensor of its own."""
+    rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+    activated = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
+    functional.silu(activated.copy_(gate_up.narrow(-1, 0, width)), inplace=True)
+    return activated.mul_(gate_up.narrow(-1, width, width))
 
 
 def _sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

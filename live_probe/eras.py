@@ -29,7 +29,8 @@ class Era(NamedTuple):
     twin of `_SCALARS` in reconstruct/predict/attention.py. `expert_pass`: tokens that the fused experts take at once, 0
     for all (VLLM_FUSED_MOE_CHUNK_SIZE). `expert_scratch`: their buffers go with the layer, the result where the input was
     ("in place") or beside it (torch 2.9 on), or are kept for all layers (the workspace manager); the twin of
-    reconstruct/predict/workspaces.py.
+    reconstruct/predict/workspaces.py. `input_waits`: whether the memory of a compiled MLP's input waits for the layer's
+    output always, or only where that raises no peak (torch 2.9 on); the twin of reconstruct/predict/forward.py.
     """
 
     since: Release
@@ -46,6 +47,7 @@ class Era(NamedTuple):
     attention_scalars: int = 4
     expert_pass: int = 65536
     expert_scratch: Literal["in place", "beside", "kept"] = "in place"
+    input_waits: Literal["always", "below the peak"] = "always"
 
 
 _V0_8 = Era((0, 8, 0), budget="unchecked", terms="device-wide")
@@ -54,7 +56,9 @@ _V0_8_5 = _V0_8_2._replace(since=(0, 8, 5), attention_scalars=7)
 _V0_9_1 = _V0_8_5._replace(since=(0, 9, 1), budget="floor", terms="increases")
 _V0_10 = _V0_9_1._replace(since=(0, 10, 0), capture_ladder="every 8")
 _V0_11 = _V0_10._replace(since=(0, 11, 0), graph_modes=("PIECEWISE", "FULL"))
-_V0_11_1 = _V0_11._replace(since=(0, 11, 1), capture_ladder="every 16 from 256", expert_scratch="beside")
+_V0_11_1 = _V0_11._replace(
+    since=(0, 11, 1), capture_ladder="every 16 from 256", expert_scratch="beside", input_waits="below the peak"
+)
 _V0_12 = _V0_11_1._replace(since=(0, 12, 0), expert_pass=16384)
 _V0_14 = _V0_12._replace(since=(0, 14, 0), budget="ceil", expert_scratch="kept")
 _V0_15 = _V0_14._replace(since=(0, 15, 0), attention_scalars=4)

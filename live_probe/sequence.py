@@ -158,8 +158,9 @@ class StartUp:
             with self._limited("load_model"):
                 compiled = bool(self._launch.capture_sizes)
                 self._decoder = Decoder(
-                    self._shape, self._device.torch_device, self._launch.dtype, compiled=compiled, era=self._era
-                )
+                    self._shape, self._device.torch_device, self._launch.dtype, compiled=compiled, era=self._era,
+                    tokens=self._launch.max_num_batched_tokens,
+                )  # fmt: skip
             self._device.empty_cache()
             weights = self._device.stats().allocated - before
         self._note("model_memory", weights, "allocated after - before", "load_model")

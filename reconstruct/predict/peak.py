@@ -14,7 +14,7 @@ from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant
-from reconstruct.predict.feed_forward import has_experts, shared_intermediate
+from reconstruct.predict.forward import Cost, forward_cost
 from reconstruct.predict.images import images_of
 from reconstruct.predict.workspaces import NOTHING, expert_workspace
 from reconstruct.rounding import GIB, MIB
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
 
-HIDDEN_COPIES = 3
-"""Copies of the hidden states alive beside the attention's output at the forward peak: the residual before and after it,
-and the normed input, whose memory waits for the layer's own output (torch 2.10 and 2.11 _inductor/codegen/wrapper.py:
-AllocateLine.plan, from the code generated for such a layer)."""
 COMPILED_COPIES = 2
+WARMED_UP = (0, 33)
+"""The release that takes cuBLAS's workspace before its baseline (v1/worker/gpu_worker.py init_device)."""
 MEASURES_KERNELS = (0, 19)
 """The first release on which a start that compiled was seen to peak so; earlier ones were not seen."""
 SORTING, SELECTING = 36, 12
@@ -79,34 +77,6 @@ class Peak(NamedTuple):
     reasons: tuple[str, ...]
 
 
-class Cost(NamedTuple):
-    """Bytes of something at least, at most, and likely."""
-
-    low: int
-    high: int
-    likely: int
-
-    def plus(self, other: Cost) -> Cost:
-        """Give the cost of both."""
-        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
-
-    def times(self, factor: int, plus: int) -> Cost:
-        """Give the cost of `factor` pieces and something besides."""
-        return Cost(*(end * factor + plus for end in self))
-
-
-def forward_bytes(subject: Subject) -> int:
-    """Give the forward pass: hidden states, the attention's output and the widest feed-forward layer of this rank."""
-    s, tokens, width = subject.shape, subject.settled.batched_tokens, subject.settled.width
-    start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
-    dense = [not has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
-    middle = max(s.intermediate if any(dense) else 0, 0 if all(dense) else shared_intermediate(s))  # experts: apart
-    rows = 3 if s.gated else 2
-    attended = cdiv(s.heads, subject.ranks) * s.head_size if s.trait.mixer == "mha" else s.hidden
-    received = 0 if subject.first else 2 * s.hidden  # sync_and_slice_intermediate_tensors
-    return tokens * width * (HIDDEN_COPIES * s.hidden + attended + rows * cdiv(middle, subject.ranks) + received)
-
-
 def compiling_cost(subject: Subject) -> Cost:
     """Give what compiling the first layer takes before anything else is there: the embedding and two hidden states.
 
@@ -152,13 +122,19 @@ def sampling_cost(subject: Subject) -> Cost:
 
 
 def selecting_scratch(subject: Subject) -> int:
-    """Bytes of the Triton top-k/top-p buffer: one row of logits for each multiprocessor (0.17.0 on, 8 rows and more)."""
+    """Bytes of the Triton top-k/top-p buffer (0.17.0 on, 8 rows and more): a row of logits for each program.
+
+    Source: 0.19.1 v1/sample/ops/topk_topp_triton.py: a program for each row, by powers of two, and no more than there are
+    multiprocessors.
+    """
     settled = subject.settled
     if not subject.last or settled.runner == "V2" or subject.scenario.release < (0, 17) or settled.engine == "V0":
         return 0
-    if min(settled.sequences, settled.batched_tokens) < ROWS_FOR_TRITON:
+    most, rows = subject.hardware.multiprocessors, min(settled.sequences, settled.batched_tokens)
+    if rows < ROWS_FOR_TRITON:
         return 0
-    return 4 * subject.hardware.multiprocessors * subject.shape.vocabulary
+    programs = min(1 << (min(most, rows) - 1).bit_length(), most)
+    return 4 * programs * subject.shape.vocabulary
 
 
 class Phase(NamedTuple):
@@ -171,12 +147,12 @@ class Phase(NamedTuple):
 def peak_of(subject: Subject) -> Peak:
     """H of one stage's ranks, with the model's stated error. What a band only allows for is not in the likely value."""
     experts, images = expert_workspace(subject), images_of(subject)
-    taken, passing = Interval.exactly(subject.hardware.blas_workspace), experts.bytes
+    taken = NOTHING if subject.scenario.release >= WARMED_UP else Interval.exactly(subject.hardware.blas_workspace)
     if experts.persistent:
-        taken, passing = taken.plus(experts.bytes), NOTHING
+        taken = taken.plus(experts.bytes)
     kept = taken.plus(Interval.exactly(selecting_scratch(subject)))
-    forward, sampling = _around(forward_bytes(subject), taken.plus(passing)), sampling_cost(subject)
-    sampling = sampling.plus(_around(0, kept))
+    forward = forward_cost(subject, experts).plus(_cost(taken))
+    sampling = sampling_cost(subject).plus(_cost(kept))
     compiling, (errors, reasons) = compiling_cost(subject), _errors(subject)
     phases = (Phase(compiling, constant("peak.compiling")), *map(Phase, (forward, sampling), errors))
     held, stays = images.held, kept if subject.consumes else NOTHING
@@ -194,8 +170,8 @@ def peak_of(subject: Subject) -> Peak:
     return Peak(headroom, max(0, int(likely)), kept, (*reasons, *experts.reasons, *images.reasons))
 
 
-def _around(bytes_: int, beside: Interval) -> Cost:
-    return Cost(bytes_ + _end(beside.low), bytes_ + _end(beside.high), bytes_ + _end(beside.low))
+def _cost(bytes_: Interval) -> Cost:
+    return Cost(_end(bytes_.low), _end(bytes_.high), _end(bytes_.low))
 
 
 def _end(value: float | None) -> int:
@@ -218,6 +194,7 @@ def _errors(subject: Subject) -> tuple[tuple[Constant, Constant], tuple[str, ...
         kind = "latent attention" if subject.shape.trait.mixer == "latent" else "recurrent layers"
         reasons = (f"{kind}: scratch of the kernels is not modelled",)
     else:
-        return (constant("peak.forward"), constant("peak.sampling", subject.scenario.place)), ()
+        forward = "eager" if subject.scenario.enforce_eager else "forward"
+        return (constant(f"peak.{forward}"), constant("peak.sampling", subject.scenario.place)), ()
     error = constant(f"peak.{alike}")
     return (error, error), reasons

@@ -39,6 +39,31 @@ def test_a_forward_needs_three_or_four_hidden_states_and_three_mlp_widths(make_d
     assert peak == TOKENS * 2 * (hiddens * 512 + 3 * 2048)
 
 
+@pytest.mark.parametrize(
+    ("version", "tokens", "hiddens"), [("0.11.0", 4096, 4), ("0.11.1", 4096, 3), ("0.33.0", 1024, 4)]
+)
+def test_the_input_of_an_mlp_waits_where_its_weights_are_the_wider_point(make_device, config, version, tokens, hiddens):
+    """From torch 2.9 on memory waits for a later tensor only where no peak rises: here up to 2h = 1024 tokens."""
+    shape = decoder_shape({**config, "hidden_size": 512, "intermediate_size": 2048})
+    device = make_device(4096)
+    with device.running(), torch.no_grad():
+        decoder = Decoder(shape, device.torch_device, "bfloat16", compiled=True, era=era_of(version), tokens=tokens)
+        ids = torch.zeros(TOKENS, dtype=torch.int32, device=device.torch_device)
+        decoder.forward(ids.narrow(0, 0, 1))
+        device.reset_peak()
+        before = device.stats().allocated
+        decoder.forward(ids)
+        assert device.stats().allocated_peak - before == TOKENS * 2 * (hiddens * 512 + 3 * 2048)
+
+
+@pytest.mark.parametrize("intermediate", [64, 512])
+def test_where_queries_are_rotated_is_the_widest_point_of_a_narrow_mlp(make_device, config, intermediate):
+    """Queries and keys as projected and as rotated, values, room for the output, and the last layer's output and residuals."""
+    shape = decoder_shape({**config, "hidden_size": 512, "intermediate_size": intermediate})
+    widest = max(4 * 512 + 2 * 512 + 3 * shape.kv_size, 4 * 512 + 3 * intermediate)
+    assert forward_peak(make_device(4096), shape, compiled=True) == TOKENS * 2 * widest
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("family", ["gemma", "gemma2", "gemma3_text"])
 def test_norms_behind_attention_and_mlp_keep_nothing_more(make_device, config, family, compiled):
@@ -51,12 +76,14 @@ def test_norms_behind_attention_and_mlp_keep_nothing_more(make_device, config, f
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_rank_needs_its_share_of_the_mlp_or_the_sum_over_all(make_device, config, compiled, ranks, intermediate):
-    """The activation as for one rank, then the last projection; eager, its sum goes beside all that the frames hold."""
+    """The activation as for one rank, then the last projection, compiled the rotated queries; eager, its sum goes beside all
+    that the frames hold."""
     h, q, i = 512, 512 // ranks, intermediate // ranks
     shape = decoder_shape(
         {**config, "hidden_size": h, "intermediate_size": intermediate, "num_key_value_heads": 4}, ranks
     )
-    widths = (q + 3 * h + 3 * i, q + 4 * h + i) if compiled else (3 * h + 3 * i, 5 * h + i)
+    rotated = 4 * q + 2 * h + 3 * shape.kv_size
+    widths = (q + 3 * h + 3 * i, q + 4 * h + i, rotated) if compiled else (3 * h + 3 * i, 5 * h + i)
     assert forward_peak(make_device(4096), shape, compiled=compiled) == TOKENS * 2 * max(widths)
 
 

@@ -1,0 +1,105 @@
+"""The forward pass of the profile run: what one layer holds at its widest point.
+
+Read off the code that torch 2.10 and 2.11 generate for the piece between two attentions (_inductor, whose buffers it
+frees after their last use), and off 0.8.5 to 0.19.1 model_executor/models and layers/fused_moe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parsers.tuples import NamedTuple
+from reconstruct.planner.pages import cdiv
+from reconstruct.predict.feed_forward import has_experts, shared_intermediate
+
+if TYPE_CHECKING:
+    from reconstruct.predict.peak import Subject
+    from reconstruct.predict.workspaces import Workspace
+
+HIDDEN_COPIES = 2
+"""Copies of the hidden states alive beside the attention's output in a feed-forward layer: the residual before and after."""
+TORCH_2_9, OUT_OF_PLACE = (0, 11, 1), (0, 11, 1)
+"""The release that took torch 2.9, and from which on the experts' result is a tensor of its own."""
+
+
+class Cost(NamedTuple):
+    """Bytes of something at least, at most, and likely."""
+
+    low: int
+    high: int
+    likely: int
+
+    def plus(self, other: Cost) -> Cost:
+        """Give the cost of both."""
+        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def times(self, factor: int, plus: int) -> Cost:
+        """Give the cost of `factor` pieces and something besides."""
+        return Cost(*(end * factor + plus for end in self))
+
+    def larger(self, other: Cost) -> Cost:
+        """Give the cost of whichever takes more."""
+        return Cost(*map(max, self, other))
+
+
+def forward_cost(subject: Subject, experts: Workspace) -> Cost:
+    """Give the widest layer of this rank, with the experts' scratch where it is not kept, and what a later stage received."""
+    s, row = subject.shape, subject.settled.batched_tokens * subject.settled.width
+    start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
+    sparse = [has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
+    rows = [_attention_row(subject)]
+    if not all(sparse):
+        rows.append(_dense_row(subject, s.intermediate, waits=_input_waits(subject)))
+    if any(sparse) and shared_intermediate(s):
+        rows.append(_dense_row(subject, shared_intermediate(s), waits=True))  # the experts take the same input
+    received = 0 if subject.first else 2 * s.hidden  # sync_and_slice_intermediate_tensors
+    cost = _even(row * max(rows))
+    if any(sparse):
+        passing = (0, 0) if experts.persistent else (int(experts.bytes.low or 0), int(experts.bytes.high or 0))
+        base = row * _experts_row(subject)
+        cost = cost.larger(Cost(base + passing[0], base + passing[1], base + passing[0]))
+    return cost.plus(_even(row * received))
+
+
+def _even(bytes_: int) -> Cost:
+    return Cost(bytes_, bytes_, bytes_)
+
+
+def _attended(subject: Subject) -> tuple[int, int]:
+    """Give the widths of queries and of keys on this rank; latent and recurrent layers stand for a hidden state and none."""
+    s = subject.shape
+    if s.trait.mixer != "mha":
+        return s.hidden, 0
+    return cdiv(s.heads, subject.ranks) * s.head_size, cdiv(s.kv_heads, subject.ranks) * s.head_size
+
+
+def _attention_row(subject: Subject) -> int:
+    """Give numbers a token at the end of a piece: queries rotated and not, room for the next output, and the last layer's."""
+    queries, keys = _attended(subject)
+    return 4 * queries + 3 * keys + 2 * subject.shape.hidden
+
+
+def _dense_row(subject: Subject, intermediate: int, *, waits: bool) -> int:
+    """Give numbers a token where a gate is applied: both halves and its output, and the layer's input if its memory waits."""
+    s = subject.shape
+    halves = (3 if s.gated else 2) * cdiv(intermediate, subject.ranks)
+    return _attended(subject)[0] + (HIDDEN_COPIES + waits) * s.hidden + halves
+
+
+def _input_waits(subject: Subject) -> bool:
+    """Whether the normed input's memory waits for the layer's output.
+
+    From torch 2.9 on only where the layer's widest point is the product before, whose weights count: should_reuse_buffer
+    in _inductor/codegen/wrapper.py. One half of the rows then weighs no more than both halves of that matrix.
+    """
+    if subject.settled.engine == "V0" or subject.scenario.enforce_eager or subject.scenario.release < TORCH_2_9:
+        return True
+    weight = subject.settled.width if subject.scheme.kind == "none" else 1
+    return subject.settled.batched_tokens * subject.settled.width <= 2 * subject.shape.hidden * weight
+
+
+def _experts_row(subject: Subject) -> int:
+    """Give numbers a token while experts run, beside their scratch: their input, their result, a shared expert's."""
+    s = subject.shape
+    results = (subject.scenario.release >= OUT_OF_PLACE) + bool(shared_intermediate(s))
+    return _attended(subject)[0] + (HIDDEN_COPIES + 1 + results) * s.hidden
