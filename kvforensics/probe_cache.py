@@ -25,7 +25,9 @@ def cache_plans(config: JsonObject, version: str, options: LaunchOptions) -> tup
     Raises Unsupported, WouldNotStart and BadSetting as the planner does. Its card stays the default one: where keys and
     values are kept in the model's dtype, the attention kernels of every card take the same blocks.
     """
-    return tuple(_cache_plan(kv_plan(config, version, options, tokens, AMPLE), tokens) for tokens in batches(options))
+    return tuple(
+        _cache_plan(kv_plan(config, version, options, tokens, AMPLE), tokens) for tokens in batches(options, version)
+    )
 
 
 def kv_plan(config: JsonObject, version: str, options: LaunchOptions, tokens: int, memory: int) -> KvPlan:

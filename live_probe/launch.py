@@ -91,7 +91,7 @@ def resolve(
     if not 0 < utilization <= 1:
         raise LaunchError(f"gpu_memory_utilization is {utilization}: give a fraction of the card, such as 0.9")
     tokens, seqs = batch_defaults(version, device_name, total_memory)
-    tokens = options.max_num_batched_tokens or tokens
+    tokens = options.max_num_batched_tokens or _capped(tokens, options, version)
     seqs = options.max_num_seqs or min(seqs, tokens)
     known = options.max_num_batched_tokens or total_memory  # a card that is not read yet tells no default
     if known and seqs > tokens:
@@ -118,9 +118,18 @@ def _plan_of(plans: Sequence[CachePlan], tokens: int) -> CachePlan:
     raise LaunchError(f"no cache was planned for batches of {tokens} tokens")
 
 
-def batches(options: LaunchOptions) -> tuple[int, ...]:
+def batches(options: LaunchOptions, version: str) -> tuple[int, ...]:
     """Give every max_num_batched_tokens that these options can come to, whatever the card."""
-    return (options.max_num_batched_tokens,) if options.max_num_batched_tokens else (_SMALL, _LARGE, _HUGE)
+    if options.max_num_batched_tokens:
+        return (options.max_num_batched_tokens,)
+    return tuple(dict.fromkeys(_capped(tokens, options, version) for tokens in (_SMALL, _LARGE, _HUGE)))
+
+
+def _capped(tokens: int, options: LaunchOptions, version: str) -> int:
+    """Give a default batch, which holds no more than all sequences of full length where both are given (0.11.1 on)."""
+    if release_of(version) < (0, 11, 1) or not options.max_num_seqs or (options.max_model_len or 0) <= 0:
+        return tokens
+    return min(tokens, options.max_num_seqs * (options.max_model_len or 0))
 
 
 def batch_defaults(version: str, device_name: str, total_memory: int) -> tuple[int, int]:

@@ -74,6 +74,10 @@ def default_sequences(scenario: Scenario, engine: str) -> int:
     return 1024 if card_tier(scenario.hardware, release) else 256
 
 
+CAPPED = (0, 11, 1)
+"""The release from which a default batch holds no more than all sequences of full length (engine/arg_utils.py)."""
+
+
 def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequences: int) -> int:
     """max_num_batched_tokens: by card and by who starts the engine; V0 without chunked prefill takes the whole length."""
     release = scenario.release
@@ -83,7 +87,7 @@ def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequenc
     found = (2048, 8192, 16384)[tier]
     if scenario.offline:
         found = (8192, 16384, 16384)[tier]
-    return min(found, sequences * length) if release >= (0, 12) else found
+    return min(found, sequences * length) if release >= CAPPED else found
 
 
 def capture_sizes(largest: int, release: tuple[int, ...]) -> tuple[int, ...]:

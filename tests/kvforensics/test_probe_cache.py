@@ -73,7 +73,7 @@ def test_a_window_holds_the_tokens_in_flight():
     """So that the larger batch needs more for one request: one plan for each batch that a card may have."""
     config = {**TINY, **WINDOWED["one window"], "max_position_embeddings": 65536}
     plans = cache_plans(config, "0.33.0", LaunchOptions())
-    assert [plan.max_num_batched_tokens for plan in plans] == list(batches(LaunchOptions()))
+    assert [plan.max_num_batched_tokens for plan in plans] == list(batches(LaunchOptions(), "0.33.0"))
     least = [plan.least_memory for plan in plans]
     assert least == sorted(set(least))
 

@@ -16,6 +16,10 @@ from live_probe.eras import (
 )
 from live_probe.launch import LaunchError, LaunchOptions, batch_defaults, resolve
 from live_probe.shape import decoder_shape
+from reconstruct.planner.launch import Launch
+from reconstruct.predict.defaults import settled
+from reconstruct.predict.hardware import hardware_of
+from reconstruct.predict.scenario import Scenario
 from reconstruct.releases import EXAMINED
 
 GIB = 1 << 30
@@ -150,6 +154,26 @@ def test_settings_left_out_get_the_releases_defaults(config):
     assert launch[2:6] == (0.5, 64, 8, "float32")
     assert (launch.max_model_len, launch.block_size) == (100, 16)
     assert (launch.capture_sizes, launch.charge_graphs) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "tokens"),
+    [
+        ("0.11.0", LaunchOptions(max_num_seqs=2, max_model_len=100), 2048),
+        ("0.11.1", LaunchOptions(max_num_seqs=2, max_model_len=100), 200),
+        ("0.33.0", LaunchOptions(max_num_seqs=64, max_model_len=100), 2048),
+        ("0.33.0", LaunchOptions(max_num_seqs=2, max_model_len=100, max_num_batched_tokens=300), 300),
+    ],
+)
+def test_a_default_batch_holds_no_more_than_all_sequences(config, version, asked, tokens):
+    """EngineArgs: min(max_num_seqs * max_model_len, the default), which plan knows as well."""
+    assert resolved(config, asked, version).max_num_batched_tokens == tokens
+    launch = Launch(version, max_num_seqs=asked.max_num_seqs, max_model_len=100,
+                    max_num_batched_tokens=asked.max_num_batched_tokens or 8192)  # fmt: skip
+    scenario = Scenario(
+        config, launch, hardware_of("L4"), batched_tokens_given=asked.max_num_batched_tokens is not None
+    )
+    assert settled(scenario, 100).batched_tokens == tokens
 
 
 @pytest.mark.parametrize("fraction", [0, -1, 1.5, 90])
