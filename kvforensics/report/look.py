@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 from parsers.tuples import NamedTuple
+
+WIDEST = 120
+"""Columns filled unasked; beyond, the eye loses the line."""
 
 
 class Look(NamedTuple):
@@ -17,3 +22,8 @@ class Look(NamedTuple):
     """`last`, `all`, or a start-up's number from 1."""
     redact: bool = True
     """Mask people, machines and keys in what is quoted."""
+
+    @property
+    def columns(self) -> int:
+        """Columns to fill: as asked, else the terminal's up to WIDEST."""
+        return self.width or min(shutil.get_terminal_size((80, 24)).columns, WIDEST)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kvforensics.report.document import Document
     from kvforensics.report.look import Look
 
-WIDTH = 100
 NARROWEST = 20
 """Columns that sentences are given however wide the figures beside them are."""
 ERROR_HEADS = ("models", "term", "figures", "median", "largest", "in band", "half band")
@@ -42,7 +41,7 @@ def render_scan(request: Request, rows: Sequence[ScanRow], look: Look) -> str:
 def _plain(document: Document, look: Look) -> str:
     """Give a document as text: columns are as wide as they need to be, sentences wrapped."""
     facts = "\n".join(_wrapped(f"{label:9} {text}", look, " " * 10) for label, text in document.facts)
-    blocks = [f"{document.headline}\n{facts}"]
+    blocks = [f"{_wrapped(document.headline, look, '')}\n{facts}"]
     for block in document.blocks:
         if isinstance(block, Grid):
             blocks.append(f"{block.title}\n{aligned(block.heads, _fitted(block, look))}")
@@ -131,13 +130,13 @@ def _finished(text: str, look: Look) -> str:
 
 
 def _wrapped(text: str, look: Look, indent: str) -> str:
-    return "\n".join(wrap(text, look.width or WIDTH, subsequent_indent=indent))
+    return "\n".join(wrap(text, look.columns, subsequent_indent=indent))
 
 
 def _fitted(grid: Grid, look: Look) -> list[list[str]]:
     """Give a table's rows with the last column, of sentences, wrapped into further rows."""
     lines = [grid.heads, *grid.rows]
-    room = (look.width or WIDTH) - sum(max(len(line[i]) for line in lines) + 2 for i in range(len(grid.heads) - 1))
+    room = (look.columns) - sum(max(len(line[i]) for line in lines) + 2 for i in range(len(grid.heads) - 1))
     rows: list[list[str]] = []
     for *cells, last in grid.rows:
         first, *more = wrap(last, max(room, NARROWEST)) or [""]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from typing import TYPE_CHECKING
 
 from rich.box import Box
@@ -20,16 +19,13 @@ if TYPE_CHECKING:
 
     from kvforensics.report.look import Look
 
-WIDEST = 120
-"""Columns filled unasked; beyond, the eye loses the line."""
-
 
 class Sheet:
     """A page being filled."""
 
     def __init__(self, look: Look, *, colour: bool) -> None:
         self.ascii = look.ascii_only
-        self.width = look.width or min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+        self.width = look.columns
         self._colour = colour
         self._gap = 1 if self.width < 100 else 2
         self._file = io.StringIO()

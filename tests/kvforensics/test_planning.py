@@ -48,9 +48,19 @@ def test_plan_as_text_names_check_and_change(run):
     """A start that fails: which check, and what would make it start."""
     code, out, _ = run("plan", "meta-llama/Llama-3.3-70B-Instruct", "--gpu", "H100", "--count", "4", "--ascii")
     assert code == 0
-    assert "does not start, fails at: weights" in out
+    assert "does not start, fails at: weights" in " ".join(out.split())
     assert "--tensor-parallel-size 4" in out
     assert out.isascii()
+
+
+@pytest.mark.parametrize("width", [None, 80, 120])
+def test_a_plan_fills_the_columns_asked_for_or_eighty(run, width):
+    """Headline, facts and sentences are wrapped; figures fit from 80 columns on."""
+    asked = ["plan", "meta-llama/Llama-3.3-70B-Instruct", "--gpu", "H100"]
+    _, out, _ = run(*asked, *(["--width", str(width)] if width else []))
+    longest = max(map(len, out.splitlines()))
+    assert longest <= (width or 80)
+    assert longest > (width or 80) - 20
 
 
 def test_a_later_start_finds_its_graphs(run):
