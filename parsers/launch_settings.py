@@ -94,7 +94,7 @@ def _value(text: str) -> Value | None:
     try:
         real = float(text)
     except ValueError:
-        return text.removeprefix("torch.").rstrip(")>")
+        return text.removeprefix("torch.").rstrip(">")
     return real if -BEYOND < real < BEYOND else text  # nan and inf are no settings either
 
 

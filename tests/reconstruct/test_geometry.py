@@ -230,7 +230,9 @@ def test_a_draft_is_read_off_the_configuration_line():
     text = render(llama())
     draft = "speculative_config=SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)"
     assert "speculative_config=None" in text
-    found = stated(text.replace("speculative_config=None", draft)).launch.speculative_config
+    log = text.replace("speculative_config=None", draft)
+    assert read(read_log(log.encode()).startups[0]).text("speculative_config") == draft.partition("=")[2]
+    found = stated(log).launch.speculative_config
     assert (found.method, found.num_speculative_tokens) == ("ngram", 3)
     with pytest.raises(Unsupported):
         stated(text.replace("speculative_config=None", "speculative_config=SpeculativeConfig(model='x')"))
