@@ -42,7 +42,7 @@ def _verdict(page: Page, facts: dict[str, str]) -> str:
     worst, section = page.verdict.first, page.verdict
     if worst is None or not section.severity:
         return section.answer or "nothing that could be judged is wrong"
-    cost = f", costs {worst.cost}" if worst.cost else ""
+    cost = f", {worst.toll} {worst.cost}" if worst.cost else ""
     cause = section.findings[0]
     before = f"; before it: {cause.title}" if cause is not worst else ""
     end = f"; ended by {facts['ended by']}" if worst.id in END_TOLD and "ended by" in facts else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvforensics.findings import weight
+from kvforensics.findings.finding import ERROR
 from kvforensics.report.gaps import amount
 from kvforensics.report.redaction import quoted
 from kvforensics.report.sizes import gib, whole
@@ -48,9 +49,14 @@ class FindingText(NamedTuple):
     advice: tuple[Advice, ...]
 
     @property
+    def toll(self) -> str:
+        """Say what the cost is: a start that failed is short by it."""
+        return "short by" if self.severity == ERROR else "costs"
+
+    @property
     def parts(self) -> list[str]:
         """What stands below the title, in order."""
-        cost = f"costs {self.cost}" if self.cost else ""
+        cost = f"{self.toll} {self.cost}" if self.cost else ""
         return [part for part in (self.detail, cost, *(f"do: {one.sentence()}" for one in self.advice)) if part]
 
 

@@ -87,7 +87,7 @@ def _ranks(page: Page) -> str:
 def _finding(finding: FindingText) -> str:
     parts = [f"<h3><b>{finding.severity}</b> {escape(finding.title)}{_where(finding.lines)}</h3>"]
     parts += [element("p", finding.detail)] if finding.detail else []
-    parts += [element("p", f"costs {finding.cost}", "cost")] if finding.cost else []
+    parts += [element("p", f"{finding.toll} {finding.cost}", "cost")] if finding.cost else []
     advice = []
     for one in finding.advice:
         expect = f"<br>expect {escape(one.expect)}" if one.expect else ""

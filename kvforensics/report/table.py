@@ -99,7 +99,7 @@ def _findings(sheet: Sheet, page: Page) -> None:
         if finding.lines:
             title.append(f"  {line_numbers(finding.lines, EVIDENCE_ROOM)}", "dim")
         sheet.print(title)
-        rows = [("", finding.detail), ("costs", finding.cost), *(("do", one.sentence()) for one in finding.advice)]
+        rows = [("", finding.detail), (finding.toll, finding.cost), *(("do", one.sentence()) for one in finding.advice)]
         cells = [(sheet.text(f"  {label:5}", "dim"), sheet.text(text)) for label, text in rows if text]
         if cells:
             sheet.print(sheet.grid(cells, ("", ""), unbroken=(0,)))
