@@ -29,6 +29,11 @@ class Cost(NamedTuple):
     high: int
     likely: int
 
+    @classmethod
+    def exactly(cls, bytes_: int) -> Cost:
+        """Give the cost of what takes so much in any case."""
+        return cls(bytes_, bytes_, bytes_)
+
     def plus(self, other: Cost) -> Cost:
         """Give the cost of both."""
         return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
@@ -53,16 +58,12 @@ def forward_cost(subject: Subject, experts: Workspace) -> Cost:
     if any(sparse) and shared_intermediate(s):
         rows.append(_dense_row(subject, shared_intermediate(s), waits=True))  # the experts take the same input
     received = 0 if subject.first else 2 * s.hidden  # sync_and_slice_intermediate_tensors
-    cost = _even(row * max(rows))
+    cost = Cost.exactly(row * max(rows))
     if any(sparse):
         passing = (0, 0) if experts.persistent else (int(experts.bytes.low or 0), int(experts.bytes.high or 0))
         base = row * _experts_row(subject)
         cost = cost.larger(Cost(base + passing[0], base + passing[1], base + passing[0]))
-    return cost.plus(_even(row * received))
-
-
-def _even(bytes_: int) -> Cost:
-    return Cost(bytes_, bytes_, bytes_)
+    return cost.plus(Cost.exactly(row * received))
 
 
 def _attended(subject: Subject) -> tuple[int, int]:

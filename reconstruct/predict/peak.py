@@ -20,9 +20,12 @@ from reconstruct.predict.workspaces import NOTHING, expert_workspace
 from reconstruct.rounding import GIB, MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reconstruct.predict.constants import Constant
     from reconstruct.predict.defaults import Settled
     from reconstruct.predict.hardware import Hardware
+    from reconstruct.predict.images import Images
     from reconstruct.predict.scenario import Scenario
     from reconstruct.predict.scheme import Scheme
     from reconstruct.predict.shape import Shape
@@ -35,6 +38,8 @@ MEASURES_KERNELS = (0, 19)
 SORTING, SELECTING = 36, 12
 """Bytes a logit beside its own dtype: float32 copy with sort outputs and scratch, or with softmax and noise (0.17.0 on)."""
 ROWS_FOR_TRITON = 8
+TOLD = GIB // 100
+"""Bytes that a later start must save to be told of it: what a figure prints."""
 
 
 class Subject(NamedTuple):
@@ -145,33 +150,41 @@ class Phase(NamedTuple):
 
 
 def peak_of(subject: Subject) -> Peak:
-    """H of one stage's ranks, with the model's stated error. What a band only allows for is not in the likely value."""
+    """H of one stage's ranks, with the model's stated error. What a band only allows for is not in the likely value.
+
+    What experts keep stands in the peak and in what stays alike: where their scratch is not known, the band holds H with
+    the least of it and with the most, and never the one against the other.
+    """
     experts, images = expert_workspace(subject), images_of(subject)
-    taken = NOTHING if subject.scenario.release >= WARMED_UP else Interval.exactly(subject.hardware.blas_workspace)
-    if experts.persistent:
-        taken = taken.plus(experts.bytes)
-    kept = taken.plus(Interval.exactly(selecting_scratch(subject)))
-    forward = forward_cost(subject, experts).plus(_cost(taken))
-    sampling = sampling_cost(subject).plus(_cost(kept))
-    compiling, (errors, reasons) = compiling_cost(subject), _errors(subject)
-    phases = (Phase(compiling, constant("peak.compiling")), *map(Phase, (forward, sampling), errors))
-    held, stays = images.held, kept if subject.consumes else NOTHING
-    low = max(phase.cost.low * (1 + phase.error.low) for phase in phases) + _end(held.low) - _end(stays.high)
-    likely = max(phase.cost.likely * (1 + phase.error.value) for phase in phases) + _end(held.low) - _end(stays.low)
-    high = max(phase.cost.high * (1 + phase.error.high) for phase in phases) + _end(held.high)
-    high = max(high, images.encoder + _end(kept.high)) - _end(stays.low)
-    saved = compiling.likely - max(forward.likely, sampling.likely)
-    if saved > 0 and subject.scenario.compiles is None:
+    taken = 0 if subject.scenario.release >= WARMED_UP else subject.hardware.blas_workspace
+    scratch = experts.bytes if experts.persistent else NOTHING
+    forward, sampling = forward_cost(subject, experts), sampling_cost(subject)
+    compiling = Phase(compiling_cost(subject), constant("peak.compiling"))
+    errors, reasons = _errors(subject)
+    ends, loaded = [], 0
+    for held in (_end(scratch.high), _end(scratch.low)):
+        before, after = taken + held, taken + held + selecting_scratch(subject)
+        costs = (forward.plus(Cost.exactly(before)), sampling.plus(Cost.exactly(after)))
+        running, stays = tuple(map(Phase, costs, errors)), after if subject.consumes else 0
+        ends.append(_highest((compiling, *running), images, kept=after, stays=stays))
+        loaded = _highest(running, images, kept=after, stays=stays).likely
+    likely, edge = max(0, ends[-1].likely), constant("peak.edge")
+    saved = likely - max(0, loaded)
+    if saved >= TOLD and subject.scenario.compiles is None:
         reasons += (
             f"the first start compiles; a later one, its graphs in the cache, likely has {saved / GIB:.2f} GiB more",
         )
-    edge = constant("peak.edge")
-    headroom = Interval(max(0, int(low + edge.low * MIB)), int(high + edge.high * MIB))
-    return Peak(headroom, max(0, int(likely)), kept, (*reasons, *experts.reasons, *images.reasons))
+    low, high = min(end.low for end in ends) + edge.low * MIB, max(end.high for end in ends) + edge.high * MIB
+    kept = Interval.exactly(taken + selecting_scratch(subject)).plus(scratch)
+    return Peak(Interval(max(0, int(low)), int(high)), likely, kept, (*reasons, *experts.reasons, *images.reasons))
 
 
-def _cost(bytes_: Interval) -> Cost:
-    return Cost(_end(bytes_.low), _end(bytes_.high), _end(bytes_.low))
+def _highest(phases: Sequence[Phase], images: Images, *, kept: int, stays: int) -> Cost:
+    """Give the highest phase, with images held beside it, less what `stays`; `kept` is there while images are encoded."""
+    low = max(phase.cost.low * (1 + phase.error.low) for phase in phases) + _end(images.held.low)
+    high = max(phase.cost.high * (1 + phase.error.high) for phase in phases) + _end(images.held.high)
+    likely = max(phase.cost.likely * (1 + phase.error.value) for phase in phases) + _end(images.held.low)
+    return Cost(int(low - stays), int(max(high, images.encoder + kept) - stays), int(likely - stays))
 
 
 def _end(value: float | None) -> int:
