@@ -52,7 +52,7 @@ def forward_cost(subject: Subject, experts: Workspace) -> Cost:
     s, row = subject.shape, subject.settled.batched_tokens * subject.settled.width
     start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
     sparse = [has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
-    rows = [_attention_row(subject)]
+    rows = [_attention_row(subject), _reduced_row(subject)]
     if not all(sparse):
         rows.append(_dense_row(subject, s.intermediate, waits=_input_waits(subject)))
     if any(sparse) and shared_intermediate(s):
@@ -81,10 +81,21 @@ def _attention_row(subject: Subject) -> int:
 
 
 def _dense_row(subject: Subject, intermediate: int, *, waits: bool) -> int:
-    """Give numbers a token where a gate is applied: both halves and its output, and the layer's input if its memory waits."""
-    s = subject.shape
-    halves = (3 if s.gated else 2) * cdiv(intermediate, subject.ranks)
-    return _attended(subject)[0] + (HIDDEN_COPIES + waits) * s.hidden + halves
+    """Give numbers a token at the widest of three points, the layer's input there at the latter two if its memory waits.
+
+    They are the product of gate and up with the input, its gated output beside the product, and the result beside that
+    output: the first or the last where ranks share the intermediate size.
+    """
+    s, gated = subject.shape, cdiv(intermediate, subject.ranks)
+    product, waiting = (2 if s.gated else 1) * gated, waits * s.hidden
+    widest = max(product + s.hidden, product + gated + waiting, gated + s.hidden + waiting)
+    return _attended(subject)[0] + HIDDEN_COPIES * s.hidden + widest
+
+
+def _reduced_row(subject: Subject) -> int:
+    """Give numbers a token where a layer's result is summed over the ranks, into a tensor of its own (pynccl.py all_reduce)."""
+    results = 2 if subject.ranks > 1 else 1
+    return _attended(subject)[0] + (HIDDEN_COPIES + results) * subject.shape.hidden
 
 
 def _input_waits(subject: Subject) -> bool:

@@ -173,6 +173,28 @@ def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, toke
     assert rank.account.interval("model_memory").contains(measured.value("model_memory"))
 
 
+@pytest.mark.parametrize("version", ["0.10.2", "0.33.0"])
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize(
+    "model", ["Qwen/Qwen3-8B", "microsoft/Phi-3-mini-128k-instruct", "mistralai/Mixtral-8x7B-v0.1"]
+)
+def test_the_peak_of_narrow_shards_lies_in_the_band_that_plan_states(model, ranks, version):
+    """Where an eighth of the intermediate size is less than a hidden state, other points of a layer are the widest."""
+    config = {**config_of(model), "num_hidden_layers": 2}
+    options = LaunchOptions(
+        tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=32768, max_num_seqs=4,
+        cudagraph_capture_sizes=(1,),
+    )  # fmt: skip
+    plans = cache_plans(config, version, options)
+    measured = probe(config, SimulatedDevice.from_card(H100), version, options, plans)
+    launch = Launch(
+        version, tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=32768, max_num_seqs=4
+    )
+    found = predict(Scenario(config, launch, hardware_of("H100-80GB"), batched_tokens_given=True))
+    band = found.engine.ranks[0].account.interval("transient_peak_headroom")
+    assert band.contains(measured.value("transient_peak_headroom"))
+
+
 @pytest.mark.parametrize(("version", "kept"), [("0.13.0", False), ("0.14.0", True), ("0.20.2", True), ("0.33.0", True)])
 @pytest.mark.parametrize("model", WITH_EXPERTS)
 def test_what_experts_keep_is_what_plan_computes(model, version, kept):
