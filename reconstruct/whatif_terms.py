@@ -237,11 +237,14 @@ def _headroom(scene: Scene) -> Delta:
         wide = None if before.high is None else int(before.high * 0.1) + 64 * MIB
         kernels = Interval(None if wide is None else -wide, wide)
         return Delta(kernels, ANYTHING, MODELLED, "no rule that makes up H changed between these releases")
-    loaded = ANYTHING if isinstance(scene.model, str) else scene.model.then[scene.stage].get(name, ANYTHING)
-    before = scene.before(name)
-    if loaded.high is not None and before.low is not None and loaded.high < before.low:
-        after = Interval(loaded.low, before.high)
-        return Delta(ANYTHING, after, MODELLED, "a start that loads its compiled graphs may peak lower")
+    if isinstance(scene.model, str):
+        return _unmoved(scene, name)
+    band, before = scene.model.then[scene.stage].get(name, ANYTHING), scene.before(name)
+    if band.high is not None and before.low is not None and band.high < before.low:
+        who = "a start without graphs" if scene.then.eager else "a start that loads its compiled graphs"
+        return Delta(ANYTHING, Interval(band.low, before.high), MODELLED, f"{who} may peak lower")
+    if scene.model.anew and band.high is not None and before.high is not None and band.high > before.high:
+        return Delta(ANYTHING, Interval(before.low, band.high), MODELLED, "a start that compiles anew may peak higher")
     return _unmoved(scene, name)
 
 
@@ -256,6 +259,8 @@ def _peak_of_batch(scene: Scene) -> Delta:
         (now.batched_tokens, change.max_num_batched_tokens), (now.sequences, change.max_num_seqs),
     ))  # fmt: skip
     modelled = _modelled(scene, name, "the profile run takes another batch")
+    if not isinstance(scene.model, str) and scene.model.anew:
+        bound = Interval(bound.low, None)  # what compiling takes does not follow today's peak
     if modelled.kind == MODELLED:
         return modelled._replace(after=modelled.after.meet(bound) or modelled.after)
     if bound == ANYTHING:

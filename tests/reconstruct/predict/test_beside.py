@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvforensics.explanation import explain
 from kvforensics.given import gpu
 from kvforensics.report.json import explain_object
+from reconstruct.change import Change, effect
 from reconstruct.ledger import is_measured
 from reconstruct.predict.observed import scenario_of
 from reconstruct.predict.sizes import full_config
@@ -133,6 +134,25 @@ def test_what_compiling_may_have_taken_is_a_finding_where_no_line_tells_the_peak
         said(few, "Available KV", f"{LOADED}\n{COMPILED}"),
     ):
         assert "cold-compile-inflates-peak" not in {f.id for f in explain(log.encode(), CARD).verdicts[0].findings}
+
+
+@pytest.mark.parametrize(
+    ("lines", "peak", "change", "low", "high"),
+    [
+        (f"{LOADED}\n{COMPILED}", 0.94, Change(max_num_seqs=32), 0.94, 1.09),
+        (f"{LOADED}\n{COMPILED}", 0.94, Change(enforce_eager=True), 0.90, 0.94),
+        (COMPILED, 1.10, Change(max_num_seqs=32), 0.92, 1.10),
+        (COMPILED, 1.10, Change(enforce_eager=True), 0.90, 1.09),
+    ],
+)
+def test_a_start_asked_for_another_may_compile_or_not(lines, peak, change, low, high):
+    """0.94 GiB in the forward pass, 1.10 while compiling: graphs of another batch are compiled anew, eager has none."""
+    log = said(start("0.27.1", card(peak=peak), max_num_seqs=64), "Available KV", lines)
+    (startup,) = explain(log.encode(), CARD).startups
+    (term,) = (t for t in effect(startup, change, card="H100-80GB").terms if t.name == "transient_peak_headroom")
+    assert term.after.contains(int(low * GIB))
+    assert term.after.contains(int(high * GIB))
+    assert ("compiled graphs" in term.why) is False
 
 
 def test_a_line_of_their_kernels_tells_of_adapters():
