@@ -7,6 +7,7 @@ from kvforensics.findings.finding import NOTE, WARNING, Action, Finding, Finding
 from kvforensics.report.sizes import gib_text, percent, whole
 from parsers.tuples import NamedTuple
 from reconstruct.interval import ANYTHING, Interval
+from reconstruct.ledger import is_measured
 
 OF_BUDGET = Threshold("OF_BUDGET", 0.10, "a tenth of the budget; 25 starts of 0.19.0 on H100 lie at 1.0 to 5.3 %")
 OF_POOL = Threshold("OF_POOL", 0.50, "half as much as the pool: halving the peak then gains a quarter of it")
@@ -149,6 +150,8 @@ def _above_model(case: Case) -> _Inflation | None:
 def _above_loaded(case: Case) -> _Inflation | None:
     """Tell what compiling may have taken where no line bounds the peak."""
     whole, loaded = _model_peak(case), case.rank.loaded_peak if case.rank else None
+    if is_measured(case.value("transient_peak_headroom")):
+        return None
     if whole is None or loaded is None or whole.high is None or loaded.high is None:
         return None
     if whole.high < (1 + ABOVE_MODEL.value) * loaded.high:

@@ -136,6 +136,15 @@ def test_what_compiling_may_have_taken_is_a_finding_where_no_line_tells_the_peak
         assert "cold-compile-inflates-peak" not in {f.id for f in explain(log.encode(), CARD).verdicts[0].findings}
 
 
+@pytest.mark.parametrize(("peak", "expected"), [(0.25, False), (1.0, True)])
+def test_a_printed_peak_tells_whether_compiling_inflated_it(peak, expected):
+    """0.27.1 prints it: 0.23 GiB in the forward pass of 2048 tokens, 1.01 while compiling."""
+    log = start("0.27.1", card(peak=peak), max_num_seqs=8, max_num_batched_tokens=2048)
+    found = {f.id: f for f in explain(said(log, "Available KV", COMPILED).encode(), CARD).verdicts[0].findings}
+    assert ("cold-compile-inflates-peak" in found) is expected
+    assert all("no line tells" not in f.detail for f in found.values())
+
+
 @pytest.mark.parametrize(
     ("lines", "peak", "change", "low", "high"),
     [
