@@ -15,6 +15,10 @@ ABOVE_MODEL = Threshold(
     "ABOVE_MODEL", 0.10, "a tenth above the model's band; 27 starts of 0.19.0 on H100, all compiled anew, lie within it"
 )
 SURE_MODEL = Threshold("SURE_MODEL", 0.15, "half a band of the model's peak: a wider one answers nothing")
+DECIDE_PEAK = (
+    "model", "dtype", "quantization", "max_num_batched_tokens", "max_num_seqs", "tensor_parallel_size",
+    "pipeline_parallel_size", "enforce_eager", "enable_lora", "speculative_config",
+)  # fmt: skip
 MODEL_FREE_METHODS = ("ngram", "suffix")
 """Speculation that needs no weights of its own."""
 
@@ -129,7 +133,7 @@ def _above_warm_start(case: Case) -> _Inflation | None:
     if warm is None:
         return None
     detail = (
-        f"This start compiled and peaked {gib_text(gain)} above a start of the same model in this log that loaded the "
+        f"This start compiled and peaked {gib_text(gain)} above a start of the same launch in this log that loaded the "
     )
     detail += "compiled graphs: compilation inflated the profile."
     return _Inflation("Compilation inflated the peak", detail, gain, warm.lines("compile_cache_hit"))
@@ -166,15 +170,20 @@ def _above_loaded(case: Case) -> _Inflation | None:
 
 
 def _warm_start(case: Case) -> tuple[Case | None, Interval]:
-    """Give a start of the same model in the log that loaded its graphs and surely peaked lower, and by how much."""
+    """Give a start of the same launch in the log that loaded its graphs and surely peaked lower, and by how much."""
     peak = case.value("transient_peak_headroom")
     for other in range(len(case.startups)):
         warm = Case(case.startups, other)
-        same = other != case.place and warm.ledger.settings.text("model") == case.ledger.settings.text("model")
+        same = other != case.place and _launched(warm) == _launched(case)
         gain = peak.minus(warm.value("transient_peak_headroom"))
         if same and warm.of("compile_cache_hit") and low(gain) > 0:
             return warm, gain
     return None, ANYTHING
+
+
+def _launched(case: Case) -> tuple[object, ...]:
+    """Give all that the peak of a start depends on, as far as its lines tell."""
+    return (case.ledger.version.span, *map(case.ledger.settings.get, DECIDE_PEAK))
 
 
 def unexplained_peak(case: Case) -> Finding | None:

@@ -14,7 +14,7 @@ from reconstruct.change import Change, effect
 from reconstruct.ledger import is_measured
 from reconstruct.predict.observed import scenario_of
 from reconstruct.predict.sizes import full_config
-from tests.kvforensics.findings.starts import CACHED, card, said, start, truth
+from tests.kvforensics.findings.starts import CACHED, WARM, card, said, start, truth
 from tests.reconstruct.predict.starts import GIB
 from tests.render.lines import render
 from tests.render.strategies import truths
@@ -116,6 +116,15 @@ def test_a_warm_start_in_the_log_speaks_before_the_model():
     log = said(render(truth("0.27.1", card(peak=2.6))), "Available KV", COMPILED) + CACHED
     found = {f.id: f for f in explain(log.encode(), CARD).verdicts[0].findings}
     assert found["cold-compile-inflates-peak"].title == "Compilation inflated the peak"
+
+
+def test_a_warm_start_of_another_batch_tells_nothing_of_compiling():
+    """8 sequences of 2048 tokens peak lower than 1024 of 8192, compiled or not."""
+    cold = said(start("0.27.1", card(peak=1.8)), "Available KV", COMPILED)
+    for options, expected in (({"max_num_seqs": 8, "max_num_batched_tokens": 2048}, False), ({}, True)):
+        warm = said(render(replace(WARM, **options)), "Available KV", LOADED)
+        found = {f.id for f in explain((cold + warm).encode(), CARD).verdicts[0].findings}
+        assert ("cold-compile-inflates-peak" in found) is expected
 
 
 def test_what_compiling_may_have_taken_is_a_finding_where_no_line_tells_the_peak():
