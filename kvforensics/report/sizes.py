@@ -56,16 +56,19 @@ def ratio(interval: Interval) -> str:
     return _shown(_end(interval.low, 1), _end(interval.high, 1))
 
 
-def percent(part: Interval, whole_of: Interval) -> str:
+def percent(part: Interval, whole_of: Interval, *, inside: bool = False) -> str:
     """Give what share of `whole_of` a part is: `71.8%`, `9–12%`; nothing where either is open or the whole may be 0.
 
-    A single figure stands for every share that rounds to it.
+    A single figure stands for every share that rounds to it. `inside`: a part that does not surely exceed the whole is no
+    more than all of it.
     """
     ends = (part.low, part.high, whole_of.low, whole_of.high)
     if any(end is None for end in ends) or not whole_of.low or whole_of.low < 0:
         return ""
     shares = [Fraction(100 * p) / Fraction(w) for p in ends[:2] for w in ends[2:] if p is not None and w is not None]
     low, high = min(shares), max(shares)
+    if inside:
+        high = min(high, max(low, Fraction(100)))
     for places in (1, 0):
         unit = Fraction(1, 10**places)
         middle = _rounded((low + high) / 2, places)

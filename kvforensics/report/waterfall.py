@@ -69,7 +69,7 @@ def waterfall(rank: RankLedger, capacity: Account, *, binds: bool) -> Waterfall:
             r.symbol,
             r.label,
             gib(r.interval),
-            "100%" if r.symbol == name else percent(r.interval, scale),
+            "100%" if r.symbol == name else percent(r.interval, scale, inside=name == "T"),
             bar,
             r.source,
         )

@@ -102,6 +102,15 @@ def test_percent(part: Interval, of: Interval, text: str) -> None:
     assert percent(part, of) == text
 
 
+def test_a_part_of_a_whole_is_no_more_than_all_of_it() -> None:
+    """Free memory is at most the card's, however little is known of either; what surely exceeds it is shown so."""
+    assert percent(Interval(85, 104), Interval(98, 104)) == "81–107%"
+    assert percent(Interval(85, 104), Interval(98, 104), inside=True) == "81–100%"
+    assert percent(Interval(210, 220), Interval(100, 100), inside=True) == percent(
+        Interval(210, 210), Interval(100, 100)
+    )
+
+
 def read_back(text: str) -> tuple[Fraction | None, Fraction | None, bool]:
     """Give the range that a text stands for, and whether it is one figure without a spread."""
     text = text.replace(",", "")
