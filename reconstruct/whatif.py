@@ -136,7 +136,8 @@ def _modelled(
         return _Modelled(refusal, before, None, refusal, ())
     model: Model | str
     try:
-        model = model_of(startup, config, card, change, now, then) if _needs_model(change, now, then) else ""
+        asks = _needs_model(change, now, then) or (startup.compiles is True and not then.eager)
+        model = model_of(startup, config, card, change, now, then) if asks else ""
     except (Unsupported, BadSetting) as fault:
         model = str(fault)
     except WouldNotStart as fault:

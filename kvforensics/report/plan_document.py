@@ -41,7 +41,7 @@ def plan_document(plan: Plan, look: Look) -> Document:
     heads = ("to paste", "costs", "tokens")
     blocks.append(Grid("What would make it start, the smallest change first", heads, changes, ("tokens",)))
     reasons = tuple(quoted(reason, mask=look.redact, most=300) for reason in prediction.reasons)
-    blocks.append(Listing("Not modelled, so that bands are wide", reasons))
+    blocks.append(Listing("Why bands are wide", reasons))
     headline = f"{name} on vLLM {prediction.scenario.launch.engine_version}: {_verdict(prediction)}"
     return Document(
         headline=headline,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 HIDDEN_COPIES = 2
 """Copies of the hidden states alive beside the attention's output in a feed-forward layer: the residual before and after."""
+EAGER, EAGER_GEMMA = (2, 3), (4, 4)
+"""Copies alive in eager mode, at attention and behind it: the model's frame keeps a layer's input and residual
+(models/llama.py), which norms write over, but Gemma's write new tensors (layers/layernorm.py GemmaRMSNorm)."""
 TORCH_2_9, OUT_OF_PLACE = (0, 11, 1), (0, 11, 1)
 """The release that took torch 2.9, and from which on the experts' result is a tensor of its own."""
 
@@ -52,11 +55,13 @@ def forward_cost(subject: Subject, experts: Workspace) -> Cost:
     s, row = subject.shape, subject.settled.batched_tokens * subject.settled.width
     start = 0 if subject.first else s.layers - subject.layers if subject.last else 1
     sparse = [has_experts(s, layer) for layer in range(start, min(start + subject.layers, s.layers))]
-    rows = [_attention_row(subject), _reduced_row(subject)]
-    if not all(sparse):
-        rows.append(_dense_row(subject, s.intermediate, waits=_input_waits(subject)))
+    middles = [] if all(sparse) else [(s.intermediate, _input_waits(subject))]
     if any(sparse) and shared_intermediate(s):
-        rows.append(_dense_row(subject, shared_intermediate(s), waits=True))  # the experts take the same input
+        middles.append((shared_intermediate(s), True))  # the experts take the same input
+    if subject.scenario.enforce_eager and subject.settled.engine == "V1":
+        rows = _eager_rows(subject, [0, *(middle for middle, _ in middles)])  # 0: experts' result, their scratch apart
+    else:
+        rows = [_attention_row(subject), _reduced_row(subject), *(_dense_row(subject, *middle) for middle in middles)]
     received = 0 if subject.first else 2 * s.hidden  # sync_and_slice_intermediate_tensors
     cost = Cost.exactly(row * max(rows))
     if any(sparse):
@@ -74,13 +79,29 @@ def _attended(subject: Subject) -> tuple[int, int]:
     return cdiv(s.heads, subject.ranks) * s.head_size, cdiv(s.kv_heads, subject.ranks) * s.head_size
 
 
+def _eager_rows(subject: Subject, middles: list[int]) -> list[int]:
+    """Give numbers a token without compiled pieces: at attention, at each gate, and where ranks add a result up."""
+    s, (queries, keys), (at_attention, copies) = subject.shape, _attended(subject), _eager_copies(subject)
+    rows = [at_attention * s.hidden + 2 * queries + 2 * keys]
+    for middle in middles:
+        gated = cdiv(middle, subject.ranks)
+        rows.append(copies * s.hidden + (3 if s.gated else 2) * gated)
+        if subject.ranks > 1:
+            rows.append((copies + 2) * s.hidden + gated)
+    return rows
+
+
+def _eager_copies(subject: Subject) -> tuple[int, int]:
+    return EAGER_GEMMA if subject.shape.trait.scaled_embedding else EAGER
+
+
 def _attention_row(subject: Subject) -> int:
     """Give numbers a token at the end of a piece: queries rotated and not, room for the next output, and the last layer's."""
     queries, keys = _attended(subject)
     return 4 * queries + 3 * keys + 2 * subject.shape.hidden
 
 
-def _dense_row(subject: Subject, intermediate: int, *, waits: bool) -> int:
+def _dense_row(subject: Subject, intermediate: int, waits: bool) -> int:
     """Give numbers a token at the widest of three points, the layer's input there at the latter two if its memory waits.
 
     They are the product of gate and up with the input, its gated output beside the product, and the result beside that
@@ -114,4 +135,6 @@ def _experts_row(subject: Subject) -> int:
     """Give numbers a token while experts run, beside their scratch: their input, their result, a shared expert's."""
     s = subject.shape
     results = (subject.scenario.release >= OUT_OF_PLACE) + bool(shared_intermediate(s))
+    if subject.scenario.enforce_eager and subject.settled.engine == "V1":
+        return (_eager_copies(subject)[1] + results) * s.hidden
     return _attended(subject)[0] + (HIDDEN_COPIES + 1 + results) * s.hidden

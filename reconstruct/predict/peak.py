@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 COMPILED_COPIES = 2
 WARMED_UP = (0, 33)
 """The release that takes cuBLAS's workspace before its baseline (v1/worker/gpu_worker.py init_device)."""
-MEASURES_KERNELS = (0, 19)
-"""The first release on which a start that compiled was seen to peak so; earlier ones were not seen."""
+MEASURES_KERNELS, SEEN_TO_PEAK = (0, 11, 1), (0, 19)
+"""The release from which Inductor measures kernels while it compiles, and the first that was seen to peak so."""
 SORTING, SELECTING = 36, 12
 """Bytes a logit beside its own dtype: float32 copy with sort outputs and scratch, or with softmax and noise (0.17.0 on)."""
 ROWS_FOR_TRITON = 8
@@ -96,7 +96,7 @@ def compiling_cost(subject: Subject) -> Cost:
         return Cost(0, 0, 0)
     table = cdiv(s.vocabulary, subject.ranks) * s.hidden
     whole = settled.width * (table + COMPILED_COPIES * settled.batched_tokens * s.hidden)
-    return Cost(0, whole, whole)
+    return Cost(0, whole, whole if scenario.release >= SEEN_TO_PEAK else 0)
 
 
 def logit_cost(subject: Subject, rows: int) -> Cost:

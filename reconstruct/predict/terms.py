@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconstruct.predict.weights import Weights
 
 ZERO = Interval(0, 0)
+NOT_NEGATIVE = Interval(0, None)
 
 
 class StageTerms(NamedTuple):
@@ -99,6 +100,7 @@ def stage_terms(subject: Subject, weights: Weights) -> StageTerms:
     non_torch = add("non_torch_increase", Term(other.interval, other.likely), "modelled", (), other.row.source)
     peak, graphs = peak_of(subject), graphs_of(subject)
     consumed, equation = _consumed(model.plus(non_torch), peak, baseline, subject)
+    consumed = consumed._replace(interval=consumed.interval.meet(NOT_NEGATIVE) or consumed.interval)
     consumed = add("total_consumed", consumed, "modelled", ("model_memory", "non_torch_increase"), equation)
     headroom = add("transient_peak_headroom", Term(peak.headroom, peak.likely), "modelled")
     if not subject.consumes:

@@ -153,24 +153,33 @@ def test_weights_of_any_small_config_agree(family, sizes, rope, experts, ranks, 
 H100 = parse_card("sim:H100-80GB")
 
 
+def both(model, version, rows, tokens, ranks=1, *, eager=False):
+    """What the torch engine measures of two layers, which need what all of them need, and what plan says of them."""
+    config = {**config_of(model), "num_hidden_layers": 2}
+    options = LaunchOptions(
+        tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows,
+        cudagraph_capture_sizes=(1,), enforce_eager=eager,
+    )  # fmt: skip
+    plans = cache_plans(config, version, options)
+    measured = probe(config, SimulatedDevice.from_card(H100), version, options, plans)
+    launch = Launch(
+        version, tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows
+    )
+    card = hardware_of("H100-80GB")
+    found = predict(Scenario(config, launch, card, batched_tokens_given=True, enforce_eager=eager))
+    return measured, found.engine.ranks[0].account
+
+
 @pytest.mark.parametrize("version", ["0.10.2", "0.13.0", "0.19.0", "0.33.0"])
 @pytest.mark.parametrize(
     ("model", "rows", "tokens"),
     [*product((*MODELS, *WITH_EXPERTS), (512,), (4096,)), *product((*MODELS, *WITH_EXPERTS), (4,), (8192,))],
 )
 def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, tokens, version):
-    """Where sampling decides it, and where the forward pass does; two layers need what all of them need."""
-    config = {**config_of(model), "num_hidden_layers": 2}
-    options = LaunchOptions(
-        max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows, cudagraph_capture_sizes=(1,)
-    )
-    plans = cache_plans(config, version, options)
-    measured = probe(config, SimulatedDevice.from_card(H100), version, options, plans)
-    launch = Launch(version, max_model_len=4096, max_num_batched_tokens=tokens, max_num_seqs=rows)
-    found = predict(Scenario(config, launch, hardware_of("H100-80GB"), batched_tokens_given=True))
-    (rank,) = found.engine.ranks
-    assert rank.account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
-    assert rank.account.interval("model_memory").contains(measured.value("model_memory"))
+    """Where sampling decides it, and where the forward pass does."""
+    measured, account = both(model, version, rows, tokens)
+    assert account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
+    assert account.interval("model_memory").contains(measured.value("model_memory"))
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.33.0"])
@@ -180,19 +189,17 @@ def test_the_activation_peak_lies_in_the_band_that_plan_states(model, rows, toke
 )
 def test_the_peak_of_narrow_shards_lies_in_the_band_that_plan_states(model, ranks, version):
     """Where an eighth of the intermediate size is less than a hidden state, other points of a layer are the widest."""
-    config = {**config_of(model), "num_hidden_layers": 2}
-    options = LaunchOptions(
-        tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=32768, max_num_seqs=4,
-        cudagraph_capture_sizes=(1,),
-    )  # fmt: skip
-    plans = cache_plans(config, version, options)
-    measured = probe(config, SimulatedDevice.from_card(H100), version, options, plans)
-    launch = Launch(
-        version, tensor_parallel_size=ranks, max_model_len=4096, max_num_batched_tokens=32768, max_num_seqs=4
-    )
-    found = predict(Scenario(config, launch, hardware_of("H100-80GB"), batched_tokens_given=True))
-    band = found.engine.ranks[0].account.interval("transient_peak_headroom")
-    assert band.contains(measured.value("transient_peak_headroom"))
+    measured, account = both(model, version, 4, 32768, ranks)
+    assert account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.33.0"])
+@pytest.mark.parametrize(("ranks", "tokens"), [(1, 8192), (2, 32768)])
+@pytest.mark.parametrize("model", [m for m in (*MODELS, *WITH_EXPERTS) if m != "microsoft/phi-4"])
+def test_the_eager_peak_lies_in_the_band_that_plan_states(model, ranks, tokens, version):
+    """Without compiled pieces the model's frames keep other tensors."""
+    measured, account = both(model, version, 4, tokens, ranks, eager=True)
+    assert account.interval("transient_peak_headroom").contains(measured.value("transient_peak_headroom"))
 
 
 @pytest.mark.parametrize(("version", "kept"), [("0.13.0", False), ("0.14.0", True), ("0.20.2", True), ("0.33.0", True)])
