@@ -27,6 +27,8 @@ difference of free memory. Equal starts of the 0.19.0 sweep on H100 differ by on
 KERNELS_APART = 0.25
 """By what share a charged graph estimate may move when attention kernels or the release change while its formula does
 not; 64 MiB more are allowed for, as reconstruct.predict does."""
+APART = 0.05
+"""By what share two bands of the model end apart at least where one launch surely may peak above another."""
 WATERSHEDS = ("0.9.1", "0.11.0", "0.17.0", "0.18.0", "0.22.0", "0.27.0", "0.29.0", "0.33.0")
 """Releases from which C or H is made of something else: baseline, NCCL's place, the sampler's selection, graph profiling
 inside N, V2 runners, C_total, V2 for all, the cuBLAS warm-up. Across one of them only the model tells."""
@@ -240,12 +242,20 @@ def _headroom(scene: Scene) -> Delta:
     if isinstance(scene.model, str):
         return _unmoved(scene, name)
     band, before = scene.model.then[scene.stage].get(name, ANYTHING), scene.before(name)
+    lower = f"a start {'without' if scene.then.eager else 'that loads its compiled'} graphs may peak lower"
     if band.high is not None and before.low is not None and band.high < before.low:
-        who = "a start without graphs" if scene.then.eager else "a start that loads its compiled graphs"
-        return Delta(ANYTHING, Interval(band.low, before.high), MODELLED, f"{who} may peak lower")
+        return Delta(ANYTHING, Interval(band.low, before.high), MODELLED, lower)
+    today = scene.model.now[scene.stage].get(name, ANYTHING)
+    if before.low is None and _falls(today, band):
+        return Delta(Interval(band.minus(today).low, 0), ANYTHING, MODELLED, lower)
     if scene.model.anew and band.high is not None and before.high is not None and band.high > before.high:
         return Delta(ANYTHING, Interval(before.low, band.high), MODELLED, "a start that compiles anew may peak higher")
     return _unmoved(scene, name)
+
+
+def _falls(today: Interval, then: Interval) -> bool:
+    """Whether one of the model's bands ends well below another."""
+    return today.high is not None and then.high is not None and today.high > (1 + APART) * then.high
 
 
 def _peak_of_batch(scene: Scene) -> Delta:

@@ -173,6 +173,23 @@ def test_a_start_asked_for_another_may_compile_or_not(lines, peak, change, low, 
     assert ("compiled graphs" in term.why) is False
 
 
+@pytest.mark.parametrize(("version", "lines", "falls"), [
+    ("0.27.1", COMPILED, True), ("0.27.1", f"{LOADED}\n{COMPILED}", False),
+    ("0.19.1", COMPILED, True), ("0.19.1", f"{LOADED}\n{COMPILED}", False), ("0.19.1", "nothing of it", False),
+])  # fmt: skip
+def test_another_utilisation_finds_the_graphs_that_this_start_compiled(version, lines, falls):
+    """So that M may gain what compiling took, whether the log prints the peak (0.27.1) or not; else the peak stays."""
+    log = said(start(version, card(peak=1.10), max_num_seqs=64), "Available KV", lines)
+    (startup,) = explain(log.encode(), CARD).startups
+    terms = {t.name: t for t in effect(startup, Change(gpu_memory_utilization=0.8), card="H100-80GB").terms}
+    peak, pool = terms["transient_peak_headroom"].change, terms["available_kv_cache_memory"].change
+    assert peak.contains(0)
+    assert peak.contains(-int(0.15 * GIB)) is falls
+    assert not peak.contains(GIB // 64)
+    assert pool.contains(int(-0.1 * 79.19 * GIB))
+    assert pool.contains(int((0.15 - 0.1 * 79.19) * GIB)) is falls
+
+
 def test_a_line_of_their_kernels_tells_of_adapters():
     """Where no line lists the arguments, the peak's band is then that of adapters."""
     for line, expected in (("Using PunicaWrapperGPU.", True), ("Using something else.", False)):
