@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconstruct.planner.errors import Unsupported
 from reconstruct.planner.models.view import as_mapping
 from reconstruct.planner.models.windows import FULL, SLIDING, layer_types
 from reconstruct.predict.allocation import Tensor
@@ -17,6 +18,7 @@ _WIDE = 4
 """Bytes of float32, in which every cache is computed."""
 _WITHOUT = frozenset("OPTForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM BloomForCausalLM MPTForCausalLM".split())
 
+_SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction")
 _PROJECTIONS_BEFORE = {"GptOssForCausalLM": 0, "OlmoForCausalLM": 1, "Olmo2ForCausalLM": 1, "Olmo3ForCausalLM": 1}
 """How many projections of the attention are made before the cache, where not all are (0.21.0 models/gpt_oss.py, olmo2.py)."""
 
@@ -48,8 +50,7 @@ def cache_of(shape: Shape, width: int, *, windowed: bool = False) -> tuple[Tenso
     if shape.trait.mixer == "latent":
         head = shape.view.whole_number("qk_rope_head_dim")
     parameters = _parameters(shape, windowed=windowed)
-    share = parameters.get("partial_rotary_factor") or shape.view.get("partial_rotary_factor") or 1.0
-    rotated = int(head * float(share)) if isinstance(share, int | float) else head
+    rotated = int(head * _share(shape, parameters))
     kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
     if shape.trait.mixer == "latent" and kind in {"yarn", "deepseek_yarn"}:
         width = _WIDE
@@ -57,6 +58,18 @@ def cache_of(shape: Shape, width: int, *, windowed: bool = False) -> tuple[Tenso
     if kind in {"longrope", "su"}:
         return (_long_and_short(shape.positions, rows - shape.positions, rotated, width),)
     return (_served(_made(rows, rotated, kind), width),)
+
+
+def _share(shape: Shape, parameters: Mapping[str, object]) -> float:
+    """Give the part of a head that rotates: the config's own field outranks its rope parameters.
+
+    Source: 0.19.0 transformers_utils/config.py patch_rope_parameters. Raises Unsupported for what is no share.
+    """
+    stated = (*map(shape.view.get, _SHARES), parameters.get("partial_rotary_factor"))
+    share = next((value for value in stated if value is not None), 1.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise Unsupported(f"partial_rotary_factor is {share!r}, not a share of a head")
+    return float(share)
 
 
 def _made(rows: int, rotated: int, kind: str) -> Tensor:

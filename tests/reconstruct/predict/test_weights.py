@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconstruct.planner.errors import Unsupported
 from reconstruct.predict.parts import Split
 from reconstruct.predict.scheme import scheme_of
 from reconstruct.predict.shape import shape_of
@@ -142,6 +143,28 @@ def test_a_recurrent_first_layer_rotates_nothing():
     """The cache is made in the first layer with heads, once on each stage that has one."""
     parts = [dict(w.parts) for w in weights(full_config("Qwen/Qwen3-Next-80B-A3B-Instruct"), pp=48)]
     assert [("rotary cache" in stage) for stage in parts[:8]] == [False, False, False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({}, 1.0),
+        ({"partial_rotary_factor": 0.5}, 0.5),
+        ({"rotary_pct": 0.25}, 0.25),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, 0.5),
+        ({"partial_rotary_factor": 0.25, "rope_parameters": {"partial_rotary_factor": 0.5}}, 0.25),
+    ],
+)
+def test_a_config_tells_which_part_of_a_head_rotates(fields, share):
+    """Its own field outranks the rope's parameters, under each of its names."""
+    whole, found = (dict(weights(decoder(**f))[0].parts)["rotary cache"] for f in ({}, fields))
+    assert found == share * whole
+
+
+@pytest.mark.parametrize("share", [-3, 0, 2, "a", True])
+def test_what_is_no_part_of_a_head_is_refused(share):
+    with pytest.raises(Unsupported, match="share of a head"):
+        weights(decoder(partial_rotary_factor=share))
 
 
 def test_the_tower_of_qwen2_vl_is_as_wide_as_its_own_embedding():
