@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from live_probe.child_process import PROBE_DIR
+from live_probe.child_process import ENGINES, PROBE_DIR
 from live_probe.device import CudaDevice
 from live_probe.host import HostMemory
 from live_probe.journal import Journal
@@ -128,12 +128,16 @@ def _is_cpu(worker: object) -> bool:
 
 
 def rank_name(worker: object) -> str:
-    """Name the rank, with its data-parallel engine where there are several."""
+    """Name the rank, with its data-parallel engine where there are several.
+
+    Engines of a dense model are told that they are alone, and which they are by data_parallel_index (0.14.0 on,
+    vllm/v1/engine/core.py: run_engine_core).
+    """
     rank = f"rank {getattr(worker, 'rank', 0)}"
     config = getattr(worker, "parallel_config", None)
-    if getattr(config, "data_parallel_size", 1) > 1:
-        return f"dp {getattr(config, 'data_parallel_rank', 0)} {rank}"
-    return rank
+    if getattr(config, "data_parallel_size", 1) == 1 and ENGINES not in os.environ:
+        return rank
+    return f"dp {getattr(config, 'data_parallel_index', getattr(config, 'data_parallel_rank', 0))} {rank}"
 
 
 def environment_of(worker: object) -> Environment:

@@ -22,8 +22,9 @@ from live_probe.vllm_engine import EngineRun, probe_engine
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = tuple(path for path in os.environ.get("KVFORENSICS_VLLM_PYTHONS", "").split(os.pathsep) if path)
 STAND_IN = """
-import os, signal, subprocess, sys, tempfile, time
+import asyncio, os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
+from types import SimpleNamespace
 from live_probe.journal import Journal
 from live_probe.measurement import Environment, Measurement, Snapshot
 
@@ -51,6 +52,28 @@ class LLM:
             time.sleep(60)
         if ending == "fails":
             raise SystemExit(1)
+
+class AsyncEngineArgs:
+    def __init__(self, worker_cls, data_parallel_size):
+        self.engines = data_parallel_size
+
+class AsyncLLM:
+    @classmethod
+    def from_engine_args(cls, asked):
+        from live_probe.vllm_worker import rank_name
+        asyncio.get_running_loop()
+        for index in range(asked.engines):
+            alone = SimpleNamespace(data_parallel_size=1, data_parallel_rank=0, data_parallel_index=index)
+            name = rank_name(SimpleNamespace(rank=0, parallel_config=alone))
+            journal = Journal(Path(os.environ["KVFORENSICS_PROBE_DIR"]) / f"{name.replace(' ', '-')}.jsonl")
+            journal.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
+            journal.write(Snapshot("load_model", "after", name, 4, 10, 1, 2, 3, 0.2))
+        return cls()
+
+    def shutdown(self):
+        print("engines were told to end", flush=True)
+
+sys.modules["vllm.v1.engine.async_llm"] = SimpleNamespace(AsyncLLM=AsyncLLM)
 """
 
 
@@ -81,6 +104,13 @@ def test_every_rank_gives_a_record(engine):
     assert [record.value("model_memory") for record in records] == [7, 8]
     assert "hello" in (engine.folder / "engine.log").read_text()
     assert not Path((engine.folder / "temporary").read_text()).exists()  # sockets and caches of the engine's go with it
+
+
+def test_data_parallel_engines_are_started_as_the_server_does(engine):
+    """LLM refuses several; each engine of a dense model believes that it is alone, and its rank 0 is not another's."""
+    records = probe_engine({"data_parallel_size": 2}, engine)
+    assert [(record.rank, record.outcome) for record in records] == [("dp 0 rank 0", "ready"), ("dp 1 rank 0", "ready")]
+    assert "told to end" in (engine.folder / "engine.log").read_text()
 
 
 def test_what_is_asked_may_be_longer_than_a_command_line(engine):
@@ -290,6 +320,24 @@ def test_the_real_engine_that_refuses_to_start_leaves_its_ledger_too(arguments, 
     assert record.failure is not None
     assert record.value("kv_pool_memory") > 0
     assert "determine_available_memory" in {snapshot.step for snapshot in record.snapshots}
+
+
+@NEEDS_VLLM
+@pytest.mark.vllm
+@pytest.mark.parametrize("how", ["tensor", "pipeline", "data"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_rank_of_the_real_engine_leaves_its_ledger(arguments, tmp_path, monkeypatch, python, how):
+    """Two ranks or two engines; older CPU engines find no room for two workers on two cores."""
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    ranks = {**arguments, f"{how}_parallel_size": 2}
+    records = probe_engine(ranks, EngineRun(tmp_path / "probe", python, timeout_s=400))
+    log = (tmp_path / "probe" / "engine.log").read_text()
+    if not any(snapshot.step == "load_model" for record in records for snapshot in record.snapshots):
+        pytest.skip(f"no worker was placed: {records[0].failure}")
+    assert [record.failure for record in records] == [None, None], log[-3000:]
+    names = ["dp 0 rank 0", "dp 1 rank 0"] if how == "data" else ["rank 0", "rank 1"]
+    assert [record.rank for record in records] == names
+    assert records[0].value("kv_cache_bytes") > 0
 
 
 @NEEDS_VLLM

@@ -6,6 +6,7 @@ import types
 import pytest
 
 from live_probe import vllm_extension, vllm_worker
+from live_probe.child_process import ENGINES
 from live_probe.device import AllocatorStats, MemoryInfo
 from live_probe.host import HostMemory
 from live_probe.journal import Journal, read_journal
@@ -262,10 +263,13 @@ def test_a_card_is_not_touched_before_the_worker_chose_it():
     assert isinstance(reader_of(NS(device=NS(type="cpu"))), HostMemory)
 
 
-def test_ranks_are_named_with_their_engine_where_there_are_several():
-    """Data-parallel engines count their ranks from 0 each."""
-    assert rank_name(NS(rank=2)) == "rank 2"
+def test_ranks_are_named_with_their_engine_where_there_are_several(monkeypatch):
+    """Data-parallel engines count their ranks from 0 each; those of a dense model are told nothing of each other."""
+    alone = NS(rank=2, parallel_config=NS(data_parallel_size=1, data_parallel_rank=0, data_parallel_index=3))
+    assert rank_name(NS(rank=2)) == rank_name(alone) == "rank 2"
     assert rank_name(NS(rank=2, parallel_config=NS(data_parallel_size=4, data_parallel_rank=1))) == "dp 1 rank 2"
+    monkeypatch.setenv(ENGINES, "4")
+    assert rank_name(alone) == "dp 3 rank 2"
 
 
 def test_the_extension_answers_with_plain_values_and_clashes_with_nothing(vllm):
