@@ -186,34 +186,15 @@ class Planner:
 
     def _on_card(self, launch: Launch, seen: set[tuple[object, ...]]) -> Iterator[Layout]:
         """Give the layouts of one release on one card; none for a card whose layers are those of one seen before."""
+        from reconstruct.planner.config import specs_as_started
         from reconstruct.planner.plan import plan_from_layers
 
-        built = _specs(self.geometry.config, launch)
+        built = specs_as_started(self.geometry.config, launch)
         if built.stages in seen:
             return
         seen.add(built.stages)
         for settled in _open_launches(built, self.stated):
             yield _layout(plan_from_layers(built.stages, settled, AMPLE), counted=self.stated.length is not None)
-
-
-def _specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
-    """Give the specs of a launch that did start: a length beyond the model's own was then allowed (by a variable).
-
-    Only recurrent layers look at the length. Raises Unsupported and WouldNotStart.
-    """
-    from reconstruct.planner.config import layer_specs
-    from reconstruct.planner.errors import WouldNotStart
-    from reconstruct.planner.spec import MAMBA
-
-    try:
-        return layer_specs(config, launch)
-    except WouldNotStart:
-        if launch.max_model_len is None:
-            raise
-        built = layer_specs(config, launch._replace(max_model_len=None))
-        if any(spec.kind == MAMBA for stage in built.stages for spec in set(stage)):
-            raise
-        return built._replace(launch=built.launch._replace(max_model_len=launch.max_model_len))
 
 
 def _open_launches(built: ConfigSpecs, stated: StatedLaunch) -> list[Launch]:

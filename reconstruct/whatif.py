@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parsers.tuples import NamedTuple
-from reconstruct.change import Effect, tightest
+from reconstruct.change import MODELLED, Effect, tightest
 from reconstruct.ledger import Account
 from reconstruct.planner import catalogue
 from reconstruct.planner.errors import BadSetting, Unsupported, WouldNotStart
@@ -15,13 +15,14 @@ from reconstruct.whatif_checks import checks_of, outcome_of
 from reconstruct.whatif_geometry import geometry_of
 from reconstruct.whatif_model import changed_launch, launch_of, model_of
 from reconstruct.whatif_pool import pool_after
+from reconstruct.whatif_scene import Scene
 from reconstruct.whatif_setup import afterwards, fits_itself, today
-from reconstruct.whatif_terms import Scene, rank_terms
+from reconstruct.whatif_terms import rank_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from reconstruct.change import Change
+    from reconstruct.change import Change, TermChange
     from reconstruct.ledger import EngineLedger, RankLedger, StartUpLedger
     from reconstruct.whatif_geometry import Geometry
     from reconstruct.whatif_model import Model
@@ -81,7 +82,7 @@ def predicted_effect(
         terms=stages[shown] + pool.rows,
         checks=checks,
         outcome=outcome_of(checks),
-        notes=notes + found.notes + _risks(change) + _bands(found.model),
+        notes=notes + found.notes + _risks(change) + _bands(found.model, stages[shown]),
         left_out=tuple(dict.fromkeys([*left, *pool.left_out])),
     )
 
@@ -136,7 +137,7 @@ def _modelled(
         return _Modelled(refusal, before, None, refusal, ())
     model: Model | str
     try:
-        asks = _needs_model(change, now, then) or (startup.compiles is True and not then.eager)
+        asks = _needs_model(change, now, then) or now.may_compile or then.may_compile
         model = model_of(startup, config, card, change, now, then) if asks else ""
     except (Unsupported, BadSetting) as fault:
         model = str(fault)
@@ -159,9 +160,10 @@ def _fits(engine: EngineLedger, geometry: Geometry) -> bool:
     return any(told.contains(size) for size in geometry.per_block)
 
 
-def _bands(model: Model | str) -> tuple[str, ...]:
-    """Say what makes the model's bands wide, or leaves a term out of it."""
-    return () if isinstance(model, str) else model.reasons
+def _bands(model: Model | str, rows: Sequence[TermChange]) -> tuple[str, ...]:
+    """Say what makes the model's bands wide, or leaves a term out of it, where one of them shows."""
+    shown = any(row.kind == MODELLED for row in rows)
+    return () if isinstance(model, str) or not shown else model.reasons
 
 
 def _risks(change: Change) -> tuple[str, ...]:

@@ -27,22 +27,16 @@ SOME_CARD = "H100-80GB"
 """Stands in where a log says nothing of its card: the planner asks a card for its attention kernels alone."""
 MOST_CARDS = 4
 """More candidates than this make no useful band."""
-_SAME_GRAPHS = {"gpu_memory_utilization", "kv_cache_memory", "estimate_cudagraphs"}
-"""Changes after which a start finds the graphs that today's compiled (config/vllm.py compute_hash leaves them out)."""
 
 
 class Model(NamedTuple):
-    """What the model says of each stage, today and then, and what it leaves out.
-
-    anew: whether today's start compiled nothing and the changed one finds no graphs of its own in the cache.
-    """
+    """What the model says of each stage, today and then, and what it leaves out."""
 
     now: tuple[dict[str, Interval], ...]
     then: tuple[dict[str, Interval], ...]
     reasons: tuple[str, ...]
     batched_tokens: tuple[int, int]
     sequences: tuple[int, int]
-    anew: bool
 
     def moved(self, name: str, stage: int, today: Interval) -> Interval | None:
         """Give a term after the change: its band, reaching further where today's figure lies outside today's band.
@@ -125,10 +119,6 @@ def changed_launch(launch: Launch, change: Change, then: Setup) -> Launch:
     )
 
 
-def _keeps_graphs(change: Change) -> bool:
-    return change.named.keys() <= _SAME_GRAPHS
-
-
 def _changed(scenario: Scenario, change: Change, then: Setup) -> Scenario:
     utilization = then.utilization.low if then.utilization.is_point else scenario.gpu_memory_utilization
     same_release = change.engine_version is None
@@ -140,7 +130,7 @@ def _changed(scenario: Scenario, change: Change, then: Setup) -> Scenario:
         quantization=change.quantization or scenario.quantization,
         charge_graphs=then.switched if then.charged is None else then.charged,
         runner=scenario.runner if same_release else None,
-        compiles=False if _keeps_graphs(change) else None,
+        compiles=then.compiles,
         cache_bytes=then.pool,
         fixed=scenario.fixed if same_release and change.gpu_memory_utilization is None else (),
     )
@@ -163,7 +153,6 @@ def model_of(
     return Model(
         _bands(before), _bands(after), reasons,
         (first.batched_tokens, second.batched_tokens), (first.sequences, second.sequences),
-        (startup.compiles is False or now.eager) and not then.eager and not _keeps_graphs(change),
     )  # fmt: skip
 
 

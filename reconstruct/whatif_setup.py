@@ -10,6 +10,7 @@ from reconstruct.change import UnknownRelease
 from reconstruct.eras import BUDGET_WORDS, FIRST_V1, LAST_V0, TOKEN_WORDS, era, possible
 from reconstruct.evidence import EXPLICIT_POOL, is_override
 from reconstruct.interval import ANYTHING, Interval
+from reconstruct.predict.peak import MEASURES_KERNELS
 from reconstruct.releases import NEWER_THAN_KNOWN, RELEASES, Span, index, narrow
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 V1_BY_DEFAULT = index("0.8.0")
 """The first release that runs V1 unless told otherwise."""
+_MEASURES_KERNELS = index(".".join(map(str, MEASURES_KERNELS)))
+SAME_GRAPHS = {"gpu_memory_utilization", "kv_cache_memory", "estimate_cudagraphs"}
+"""Changes after which a start finds the graphs that today's compiled (config/vllm.py compute_hash leaves them out)."""
 
 
 class Setup(NamedTuple):
@@ -48,6 +52,8 @@ class Setup(NamedTuple):
     block_size: Interval
     explicit: bool
     pool: int | None
+    compiles: bool | None
+    """Whether torch.compile finds nothing in its cache; False where graphs are loaded, None where that is not told."""
     overridden: int | None
     """The blocks that the user asked for; see `fixes_blocks` for whether they count."""
 
@@ -67,6 +73,12 @@ class Setup(NamedTuple):
         """Whether the engine's checks see the user's count and not the pool; None where the releases left open differ."""
         seen = {e.checks_override and not e.override_ignored for e in self.eras}
         return False if self.overridden is None else seen.pop() if len(seen) == 1 else None
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether the profile run may hold what compiling takes (see reconstruct.predict.peak)."""
+        measures = self.span.high >= _MEASURES_KERNELS and any(e.engine == "V1" for e in self.eras)
+        return measures and not self.eager and self.compiles is not False
 
     @property
     def world(self) -> int:
@@ -111,6 +123,7 @@ def today(startup: StartUpLedger, engine: EngineLedger) -> Setup:
         block_size=capacity.interval("block_size"),
         explicit=settings.number("kv_cache_memory_bytes") is not None or bool(startup.log.of(*EXPLICIT_POOL)),
         pool=settings.number("kv_cache_memory_bytes"),
+        compiles=startup.compiles,
         overridden=_overridden(startup),
     )
 
@@ -171,6 +184,7 @@ def afterwards(now: Setup, change: Change, *, fitted: bool = False) -> tuple[Set
         block_size=Interval.exactly(change.block_size) if change.block_size else now.block_size,
         explicit=now.explicit or change.kv_cache_memory is not None,
         pool=change.kv_cache_memory or now.pool,
+        compiles=False if change.named.keys() <= SAME_GRAPHS else None,
     )
     return then, tuple(notes)
 

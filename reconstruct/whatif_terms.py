@@ -8,86 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parsers.tuples import NamedTuple
 from reconstruct.change import EXACT, KINDS, MODELLED, UNCHANGED, UNKNOWN, TermChange, budget_change
 from reconstruct.interval import ANYTHING, Interval
-from reconstruct.releases import RELEASES, index
 from reconstruct.rounding import MIB
+from reconstruct.whatif_peak import headroom
+from reconstruct.whatif_scene import ZERO, Delta, crosses, modelled, unknown, unmoved, watershed
 
 if TYPE_CHECKING:
-    from reconstruct.change import Change
-    from reconstruct.ledger import Account
-    from reconstruct.whatif_model import Model
-    from reconstruct.whatif_setup import Setup
+    from reconstruct.whatif_scene import Scene
 
-ZERO = Interval.exactly(0)
 STARTS_APART = Interval(-8 * MIB, 8 * MIB)
 """How far C of two starts with the same settings lies apart: drivers hand memory out in steps of 2 MiB and N is a
 difference of free memory. Equal starts of the 0.19.0 sweep on H100 differ by one such step."""
 KERNELS_APART = 0.25
 """By what share a charged graph estimate may move when attention kernels or the release change while its formula does
 not; 64 MiB more are allowed for, as reconstruct.predict does."""
-APART = 0.05
-"""By what share two bands of the model end apart at least where one launch surely may peak above another."""
-WATERSHEDS = ("0.9.1", "0.11.0", "0.17.0", "0.18.0", "0.22.0", "0.27.0", "0.29.0", "0.33.0")
-"""Releases from which C or H is made of something else: baseline, NCCL's place, the sampler's selection, graph profiling
-inside N, V2 runners, C_total, V2 for all, the cuBLAS warm-up. Across one of them only the model tells."""
-
-
-class Delta(NamedTuple):
-    """How one term moves: by how much where that is known, and what it becomes."""
-
-    change: Interval
-    after: Interval
-    kind: str
-    why: str
-
-
-class Scene(NamedTuple):
-    """What the terms of one stage follow from. `model` is a reason where the model says nothing."""
-
-    account: Account
-    stage: int
-    now: Setup
-    then: Setup
-    change: Change
-    model: Model | str
-
-    def before(self, name: str) -> Interval:
-        """Give today's figure."""
-        return self.account.interval(name)
-
-    @property
-    def split_changes(self) -> bool:
-        """Whether ranks hold another part of the model."""
-        return (self.now.tensor, self.now.pipeline) != (self.then.tensor, self.then.pipeline)
-
-    @property
-    def release_changes(self) -> bool:
-        """Whether another release runs."""
-        return self.now.span != self.then.span
-
-    @property
-    def batch_changes(self) -> bool:
-        """Whether the profile run takes another batch, by the setting itself or by a default that follows the length."""
-        if isinstance(self.model, str):
-            v0 = any(e.engine == "V0" for e in self.now.eras)  # whose batch is the whole length, unless told otherwise
-            followed = v0 and self.change.max_model_len is not None and self.now.batched_tokens is None
-            return bool(self.change.max_num_batched_tokens or self.change.max_num_seqs) or followed
-        pairs = (self.model.batched_tokens, self.model.sequences)
-        asked = self.change.max_num_batched_tokens or self.change.max_num_seqs
-        return bool(asked) or any(before != after for before, after in pairs)
 
 
 def rank_terms(scene: Scene) -> tuple[TermChange, ...]:
     """Give every term of one rank, today and then."""
     moves = {
-        "total_memory": _unmoved(scene, "total_memory"),
+        "total_memory": unmoved(scene, "total_memory"),
         "initial_free_memory": _free(scene),
         "requested_memory": _budget(scene),
         "model_memory": _weights(scene),
         "total_consumed": _consumed(scene),
-        "transient_peak_headroom": _headroom(scene),
+        "transient_peak_headroom": headroom(scene),
         "cudagraph_memory_applied": _graphs(scene),
     }
     found = [_row(scene, name, move) for name, move in moves.items()]
@@ -103,55 +49,34 @@ def _row(scene: Scene, name: str, move: Delta) -> TermChange:
     return TermChange(name, before, after, change, move.kind, move.why)
 
 
-def _unmoved(scene: Scene, name: str, why: str = "") -> Delta:
-    return Delta(ZERO, scene.before(name), UNCHANGED, why)
-
-
-def _unknown(why: str, after: Interval = ANYTHING) -> Delta:
-    return Delta(ANYTHING, after, UNKNOWN, why)
-
-
-def _modelled(scene: Scene, name: str, why: str) -> Delta:
-    """Give a term as the model has it, or unknown with the model's reason."""
-    if isinstance(scene.model, str):
-        return _unknown(f"{why}: {scene.model}")
-    after = scene.model.moved(name, scene.stage, scene.before(name))
-    return _unknown(why) if after is None else Delta(ANYTHING, after, MODELLED, why)
-
-
 def _free(scene: Scene) -> Delta:
     """F moves with what stands before the baseline: communicators from 0.11.0 on."""
-    crosses = _crosses(scene, "0.11.0") or _crosses(scene, "0.33.0")
-    if scene.split_changes or (crosses and scene.now.world > 1) or _crosses(scene, "0.33.0"):
-        return _modelled(scene, "initial_free_memory", "what is taken before the baseline snapshot changes")
-    return _unmoved(scene, "initial_free_memory")
-
-
-def _crosses(scene: Scene, first: str) -> bool:
-    place = index(first)
-    return (scene.now.span.low < place) != (scene.then.span.low < place)
+    later = crosses(scene, "0.11.0") or crosses(scene, "0.33.0")
+    if scene.split_changes or (later and scene.now.world > 1) or crosses(scene, "0.33.0"):
+        return modelled(scene, "initial_free_memory", "what is taken before the baseline snapshot changes")
+    return unmoved(scene, "initial_free_memory")
 
 
 def _budget(scene: Scene) -> Delta:
     """R = T x u: exact, whatever else changes."""
     same = scene.now.utilization == scene.then.utilization and scene.change.gpu_memory_utilization is None
     if same and scene.now.budget_rounding == scene.then.budget_rounding:
-        return _unmoved(scene, "requested_memory")
+        return unmoved(scene, "requested_memory")
     change = budget_change(scene.before("total_memory"), scene.now.utilization, scene.then.utilization)
     if same:
         change = Interval(-1, 1)
     elif change == ANYTHING:
-        return _unknown("T is not known: --gpu or --total-memory gives it")
+        return unknown("T is not known: --gpu or --total-memory gives it")
     why = f"T x {scene.then.utilization.low:g}" if scene.then.utilization.is_point else "T x u"
     return Delta(change, ANYTHING, EXACT, why)
 
 
 def _weights(scene: Scene) -> Delta:
     if scene.split_changes or scene.release_changes:
-        return _modelled(
+        return modelled(
             scene, "model_memory", "another part of the model" if scene.split_changes else "another release"
         )
-    return _unmoved(scene, "model_memory")
+    return unmoved(scene, "model_memory")
 
 
 def _consumed(scene: Scene) -> Delta:
@@ -159,11 +84,11 @@ def _consumed(scene: Scene) -> Delta:
     before, apart = scene.before("total_consumed"), STARTS_APART
     steady = Delta(apart, ANYTHING, UNCHANGED, "but for steps of 2 MiB from start to start")
     if scene.split_changes:
-        return _modelled(scene, "total_consumed", "another part of the model, and other communicators")
-    if scene.release_changes and _watershed(scene):
-        return _modelled(scene, "total_consumed", f"{_watershed(scene)} changed what C is made of")
+        return modelled(scene, "total_consumed", "another part of the model, and other communicators")
+    if scene.release_changes and watershed(scene):
+        return modelled(scene, "total_consumed", f"{watershed(scene)} changed what C is made of")
     if scene.change.quantization:
-        return _modelled(scene, "total_consumed", "weights are quantised")
+        return modelled(scene, "total_consumed", "weights are quantised")
     if scene.now.eager != scene.then.eager:
         return _consumed_by_mode(scene, before)
     grown = _buffers(scene)
@@ -181,7 +106,7 @@ def _consumed_by_mode(scene: Scene, before: Interval) -> Delta:
     """Eager mode leaves out what graph profiling and the fused all-reduce keep; at most all but the weights goes."""
     weights = scene.before("model_memory")
     if not scene.then.eager:
-        return _modelled(scene, "total_consumed", "what profiling of graphs keeps comes on top")
+        return modelled(scene, "total_consumed", "what profiling of graphs keeps comes on top")
     least = weights.minus(before).low
     return Delta(
         Interval(None if least is None else min(0, int(least)), 0).plus(STARTS_APART), ANYTHING, MODELLED,
@@ -214,85 +139,6 @@ def _buffers(scene: Scene) -> Interval:
     return tables
 
 
-def _watershed(scene: Scene) -> str:
-    """Give the first release between the two from which C or H is made of something else, or nothing."""
-    low, high = sorted((scene.now.span.low, scene.then.span.low))
-    crossed = [w for w in WATERSHEDS if low < index(w) <= high]
-    if {e.engine for e in scene.now.eras} != {e.engine for e in scene.then.eras}:
-        crossed.append(RELEASES[high])
-    return crossed[0] if crossed else ""
-
-
-def _headroom(scene: Scene) -> Delta:
-    """H: the profiled peak, which follows the batch, the sampler and the split."""
-    name = "transient_peak_headroom"
-    if scene.release_changes and _watershed(scene):
-        return _modelled(scene, name, f"{_watershed(scene)} changed what is profiled")
-    if scene.now.pipeline != scene.then.pipeline or scene.split_changes:
-        return _modelled(scene, name, "another part of the model")
-    if scene.change.quantization:
-        return _modelled(scene, name, "other kernels, with buffers of their own")
-    if scene.batch_changes:
-        return _peak_of_batch(scene)
-    if scene.release_changes:
-        before = scene.before(name)
-        wide = None if before.high is None else int(before.high * 0.1) + 64 * MIB
-        kernels = Interval(None if wide is None else -wide, wide)
-        return Delta(kernels, ANYTHING, MODELLED, "no rule that makes up H changed between these releases")
-    if isinstance(scene.model, str):
-        return _unmoved(scene, name)
-    band, before = scene.model.then[scene.stage].get(name, ANYTHING), scene.before(name)
-    lower = f"a start {'without' if scene.then.eager else 'that loads its compiled'} graphs may peak lower"
-    if band.high is not None and before.low is not None and band.high < before.low:
-        return Delta(ANYTHING, Interval(band.low, before.high), MODELLED, lower)
-    today = scene.model.now[scene.stage].get(name, ANYTHING)
-    if before.low is None and _falls(today, band):
-        return Delta(Interval(band.minus(today).low, 0), ANYTHING, MODELLED, lower)
-    if scene.model.anew and band.high is not None and before.high is not None and band.high > before.high:
-        return Delta(ANYTHING, Interval(before.low, band.high), MODELLED, "a start that compiles anew may peak higher")
-    return _unmoved(scene, name)
-
-
-def _falls(today: Interval, then: Interval) -> bool:
-    """Whether one of the model's bands ends well below another."""
-    return today.high is not None and then.high is not None and today.high > (1 + APART) * then.high
-
-
-def _peak_of_batch(scene: Scene) -> Delta:
-    """H for another batch: as the model has it, and never outside what a peak can do.
-
-    The peak is the largest of terms a + b x tokens and a + b x sequences with a, b >= 0: it grows with each of them, and
-    no faster than in proportion.
-    """
-    name, change, now = "transient_peak_headroom", scene.change, scene.now
-    bound = _proportional(scene.before(name), (
-        (now.batched_tokens, change.max_num_batched_tokens), (now.sequences, change.max_num_seqs),
-    ))  # fmt: skip
-    modelled = _modelled(scene, name, "the profile run takes another batch")
-    if not isinstance(scene.model, str) and scene.model.anew:
-        bound = Interval(bound.low, None)  # what compiling takes does not follow today's peak
-    if modelled.kind == MODELLED:
-        return modelled._replace(after=modelled.after.meet(bound) or modelled.after)
-    if bound == ANYTHING:
-        return modelled
-    return Delta(ANYTHING, bound, MODELLED, "a peak grows with its batch, and no faster than in proportion")
-
-
-def _proportional(before: Interval, pairs: tuple[tuple[int | None, int | None], ...]) -> Interval:
-    """Give what a peak may become when some sizes change; unbounded where one of them is not known today."""
-    low, high = before.low, before.high
-    for was, becomes in pairs:
-        if becomes is None or becomes == was:
-            continue
-        if was is None:
-            return ANYTHING
-        if becomes > was:
-            high = None if high is None else -(-int(high) * becomes // was)
-        else:
-            low = None if low is None else int(low) * becomes // was
-    return Interval(low, high)
-
-
 def _graphs(scene: Scene) -> Delta:
     """G: nothing where it is not charged, else the estimate."""
     name, then = "cudagraph_memory_applied", scene.then
@@ -301,10 +147,10 @@ def _graphs(scene: Scene) -> Delta:
         return Delta(ANYTHING, ZERO, UNCHANGED if same else EXACT, "" if same else "graphs are not charged")
     estimate = scene.before("cudagraph_memory_estimate")
     other = scene.now.eager or scene.split_changes or scene.batch_changes or scene.change.quantization
-    if other or _watershed(scene) in {"0.22.0", "0.29.0"}:
-        found = _modelled(scene, "cudagraph_memory_estimate", "graphs are captured for other sizes or ranks")
+    if other or watershed(scene) in {"0.22.0", "0.29.0"}:
+        found = modelled(scene, "cudagraph_memory_estimate", "graphs are captured for other sizes or ranks")
     elif estimate.width is None:
-        found = _modelled(scene, "cudagraph_memory_estimate", "the estimate is not in the log")
+        found = modelled(scene, "cudagraph_memory_estimate", "the estimate is not in the log")
     elif scene.release_changes or scene.change.kv_cache_dtype:
         edge = int(abs(estimate.high or 0) * KERNELS_APART) + 64 * MIB
         after = estimate.plus(Interval(-edge, edge))
@@ -312,7 +158,7 @@ def _graphs(scene: Scene) -> Delta:
     else:
         now = scene.now.charged
         if now is then.charged:
-            return _unmoved(scene, name)
+            return unmoved(scene, name)
         found = Delta(ANYTHING, estimate, EXACT, "the estimate that the log prints is charged")
     if then.charged is None:
         return found._replace(after=found.after.hull(ZERO), kind=UNKNOWN, why="whether graphs are charged is not told")

@@ -52,6 +52,19 @@ def plan_kv_cache(config: Mapping[str, object], launch: Launch, available_memory
     return plan_from_layers(built.stages, built.launch, available_memory)
 
 
+def specs_as_started(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
+    """Give the specs of a launch that did start: a length beyond the model's own was then allowed (by a variable).
+
+    Raises WouldNotStart and Unsupported as `plan_kv_cache` does.
+    """
+    try:
+        return layer_specs(config, launch)
+    except WouldNotStart:
+        if launch.max_model_len is None:
+            raise
+        return layer_specs(config, launch._replace(allow_long_max_model_len=True))
+
+
 def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
     """Cache specs of every pipeline stage, in the order in which the model class registers its layers.
 

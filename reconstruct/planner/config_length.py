@@ -38,7 +38,7 @@ def max_model_len(geometry: Geometry, launch: Launch, release: tuple[int, ...]) 
     asked = launch.max_model_len
     if asked is None or asked == AUTO_FIT:
         return _default(view, derived, release)
-    if stated and asked > derived:
+    if stated and asked > derived and not launch.allow_long_max_model_len:
         longest = view.whole.get("model_max_length")
         if not isinstance(longest, int) or asked > longest:
             raise WouldNotStart(

@@ -32,7 +32,8 @@ class Launch(NamedTuple):
     `max_num_batched_tokens` defaults to 8192, the API server's own default on cards of 70 GiB and more (vllm 0.32.0,
     engine/arg_utils.py); it matters only to windows, chunks and encoder caches. `autofit` asks for the longest request
     that fits, starting from `max_model_len`; a `max_model_len` of -1 asks the same from the model's own length.
-    `kv_cache_layout` is VLLM_KV_CACHE_LAYOUT, `use_v1` VLLM_USE_V1: not given, V1 is planned from 0.7.3 on.
+    `allow_long_max_model_len` is VLLM_ALLOW_LONG_MAX_MODEL_LEN, `kv_cache_layout` VLLM_KV_CACHE_LAYOUT, `use_v1`
+    VLLM_USE_V1: not given, V1 is planned from 0.7.3 on.
     """
 
     engine_version: str
@@ -54,6 +55,7 @@ class Launch(NamedTuple):
     mamba_cache_mode: str | None = None
     async_scheduling: bool | None = None
     speculative_config: Speculation | None = None
+    allow_long_max_model_len: bool = False
     kv_cache_layout: str | None = None
     use_v1: bool | None = None
     runner: str = "auto"
@@ -88,7 +90,14 @@ _WHOLE = frozenset(
     }
 )
 _FLAGS = frozenset(
-    {"autofit", "disable_hybrid_kv_cache_manager", "enable_prefix_caching", "async_scheduling", "use_v1"}
+    {
+        "allow_long_max_model_len",
+        "autofit",
+        "disable_hybrid_kv_cache_manager",
+        "enable_prefix_caching",
+        "async_scheduling",
+        "use_v1",
+    }
 )
 _UNSET = {key for key, default in Launch._field_defaults.items() if default is None}
 

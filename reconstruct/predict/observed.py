@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from parsers.tuples import NamedTuple
 from reconstruct.cards import UnknownCard
 from reconstruct.ledger import is_measured
-from reconstruct.planner.errors import Unsupported
+from reconstruct.planner.config import specs_as_started
+from reconstruct.planner.errors import Unsupported, WouldNotStart
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.hardware import hardware_by_total, hardware_of
 from reconstruct.predict.scenario import Fixed, Scenario
@@ -77,7 +78,7 @@ def scenario_of(
     exact = utilization.low if utilization is not None and utilization.is_point else None
     return Scenario(
         config=config,
-        launch=launch._replace(device=hardware.device),
+        launch=launch._replace(device=hardware.device, allow_long_max_model_len=_is_long(config, launch)),
         hardware=hardware,
         gpu_memory_utilization=float(exact) if exact is not None else None,
         quantization=settings.text("quantization"),
@@ -110,6 +111,14 @@ def pools(startup: StartUpLedger) -> bool:
     """Whether an embedding or reward model runs: the configuration line then holds a pooler's own."""
     texts = [s.text("config") or "" for s in startup.log.of("engine_config", "engine_config_v0", "engine_config_v1")]
     return any("pooler_config=PoolerConfig(" in text for text in texts)
+
+
+def _is_long(config: Mapping[str, object], launch: Launch) -> bool:
+    """Whether the start was allowed a length beyond the model's own."""
+    try:
+        return specs_as_started(config, launch).launch.allow_long_max_model_len
+    except (Unsupported, WouldNotStart):
+        return False
 
 
 def _dtype(settings: Settings) -> str:

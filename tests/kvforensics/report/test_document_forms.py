@@ -83,9 +83,11 @@ def test_brief_is_five_lines(command, form):
 
 def test_brief_tells_what_moves_and_what_to_paste():
     text = run(*COMMANDS["whatif"], "--brief")[1]
-    assert "13.8816 ±0.0008 GiB today, then 17.85" in text
+    assert "13.8816 ±0.0008 GiB today, then 17.7 ±0.2 GiB" in text
     assert "do        --gpu-memory-utilization 0.95 --max-model-len 4096" in text
-    assert "cheapest single change: --kv-cache-dtype fp8" in run(*COMMANDS["target"], "--brief")[1]
+    assert (
+        "cheapest pair: --gpu-memory-utilization 0.9032 --kv-cache-dtype fp8" in run(*COMMANDS["target"], "--brief")[1]
+    )
     assert "C +543,328" in run(*COMMANDS["compare"], "--brief")[1]
 
 
