@@ -178,7 +178,7 @@ def test_a_start_asked_for_another_may_compile_or_not(lines, peak, change, low, 
     ("0.19.1", COMPILED, True), ("0.19.1", f"{LOADED}\n{COMPILED}", False), ("0.19.1", "nothing of it", True),
 ])  # fmt: skip
 def test_another_utilisation_finds_the_graphs_that_this_start_compiled(version, lines, falls):
-    """So that M may gain what compiling took, whether the log prints the peak (0.27.1) or not; where it loaded them the peak stays."""
+    """So that M may gain what compiling took, whether the log prints the peak (0.27.1) or not; loaded ones peak alike."""
     log = said(start(version, card(peak=1.10), max_num_seqs=64), "Available KV", lines)
     (startup,) = explain(log.encode(), CARD).startups
     terms = {t.name: t for t in effect(startup, Change(gpu_memory_utilization=0.8), card="H100-80GB").terms}
