@@ -24,7 +24,7 @@ from kvforensics.probe_model import config_of, model_for_vllm
 from live_probe.cards import UnknownCardError, parse_card
 from live_probe.cards_here import EngineHere, NoEngineError, engine_here
 from live_probe.child_process import BY_USER, ENGINE_DIED, EngineRun, interrupted, records_of
-from live_probe.driver import cuda_device_count
+from live_probe.driver import DriverRefusesError, cuda_device_count
 from live_probe.eras import NEWEST, UnsupportedVersionError, era_of
 from live_probe.launch import LaunchError, resolve
 from live_probe.measurement import INTERRUPTED
@@ -205,22 +205,29 @@ def _choose(request: Request) -> _Choice:
         return _Choice("vllm", request.device or "cuda", ())
     if simulates or (request.device or "cuda") != "cuda":
         return _Choice("torch", str(request.device), ())
-    if request.device is None and not cuda_device_count():
+    if request.device is None and not _has_card():
         note = f"no CUDA device here: {request.card.removeprefix('sim:')} was simulated; --device names another card"
         return _Choice("torch", request.card, (note,))
     wants_vllm = request.engine is None and _has_vllm(request.python)
     return _Choice("vllm" if wants_vllm else "torch", "cuda", ())
 
 
+def _has_card() -> bool:
+    try:
+        return cuda_device_count() > 0
+    except DriverRefusesError as error:
+        raise UsageFault(f"{error}; --device {DEFAULT_CARD} simulates a card") from None
+
+
 def _has_vllm(python: str) -> bool:
     if python == sys.executable:
         return find_spec("vllm") is not None
-    return _here(python).has_vllm
+    return _here(python, 0).has_vllm
 
 
-def _here(python: str) -> EngineHere:
+def _here(python: str, cards: int) -> EngineHere:
     try:
-        return engine_here(python)
+        return engine_here(python, cards)
     except NoEngineError as error:
         raise UsageFault(f"{error}; --python names another interpreter") from None
 
@@ -235,10 +242,10 @@ def _asked(request: Request, choice: _Choice) -> Asked:
         if request.python == sys.executable and find_spec("torch") is None:
             raise UsageFault("the torch engine needs torch: pip install 'kvforensics[probe]'")
         return asked._replace(config=config_of(request.model))
-    here = _here(request.python)
+    here = _here(request.python, request.flags.world)
     if choice.device not in ("cuda", "cuda:0"):
         raise UsageFault(f"--device {choice.device}: vLLM takes the first cards it sees; set CUDA_VISIBLE_DEVICES")
-    _check_sharing(here.cards[: request.flags.world], share=request.share)
+    _check_sharing(here.cards, share=request.share)
     if not here.has_vllm:
         raise UsageFault(
             f"{request.python} has no vLLM: --python names the interpreter that has it, or use --engine torch"

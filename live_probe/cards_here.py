@@ -24,7 +24,7 @@ _TIMEOUT_S = 120
 
 
 class NoEngineError(LookupError):
-    """An interpreter that cannot import torch, or hangs while it does."""
+    """An interpreter that cannot import torch or open its cards, or hangs while it does."""
 
 
 class CardHere(NamedTuple):
@@ -40,7 +40,7 @@ class CardHere(NamedTuple):
 
 
 class EngineHere(NamedTuple):
-    """What an interpreter has: the release of vLLM it would start and its cards.
+    """What an interpreter has: the release of vLLM it would start and the cards that were asked for.
 
     `vllm` is "absent" where none can be imported and "unknown" where one can that has no distribution's name.
     """
@@ -54,14 +54,14 @@ class EngineHere(NamedTuple):
         return self.vllm != "absent"
 
 
-def engine_here(python: str) -> EngineHere:
-    """Ask an interpreter.
+def engine_here(python: str, most: int) -> EngineHere:
+    """Ask an interpreter for its release and its first cards, `most` of them: each asked for gets a context for a moment.
 
     Raises:
-        NoEngineError: it cannot be started, has no torch, or does not answer.
+        NoEngineError: it cannot be started, has no torch, does not answer, or a card does not open.
 
     """
-    command = [python, "-m", "live_probe.cards_here"]
+    command = [python, "-m", "live_probe.cards_here", str(most)]
     try:
         with tempfile.TemporaryDirectory() as folder:
             ended = subprocess.run(  # noqa: S603  the interpreter is the caller's own choice
@@ -90,9 +90,9 @@ def from_object(written: dict[str, Any]) -> EngineHere:
     return EngineHere(written["vllm"], tuple(cards))
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Print the answer as one line of JSON."""
-    sys.stdout.write(json.dumps(as_object(EngineHere(_release(), tuple(_cards())))) + "\n")
+    sys.stdout.write(json.dumps(as_object(EngineHere(_release(), tuple(_cards(int(arguments[0])))))) + "\n")
 
 
 def _release() -> str:
@@ -107,23 +107,29 @@ def _release() -> str:
     return "unknown"
 
 
-def _cards() -> list[CardHere]:
+def _cards(most: int) -> list[CardHere]:
     import torch
 
     from live_probe.device import CudaDevice
     from live_probe.sharing import mig_of, others_hold, uma_of
 
-    found = []
-    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        device = CudaDevice(index)
-        processes = device.processes()
-        total = device.memory().total
-        others = others_hold(device, processes)
-        found.append(
-            CardHere(device.name, device.driver, mig_of(device.name), uma_of(device), total, others, processes)
-        )
+    found: list[CardHere] = []
+    if not most or not torch.cuda.is_available():
+        return found
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # before it, cards are counted that CUDA does not show, those beside a MIG slice among them
+        for index in range(min(most, torch.cuda.device_count())):
+            device = CudaDevice(index)
+            processes, total = device.processes(), device.memory().total
+            others = others_hold(device, processes)
+            found.append(
+                CardHere(device.name, device.driver, mig_of(device.name), uma_of(device), total, others, processes)
+            )
+    except (RuntimeError, LookupError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SystemExit(f"CUDA device {len(found)} does not open: {reason}") from None
     return found
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from live_probe.measurement import DeviceProcess, Snapshot, Unread
 from live_probe.nvml import compute_processes, driver_version
 from live_probe.proc import available_ram
+from live_probe.sharing import mig_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     import torch
 
     from live_probe.measurement import When
+
+
+def allocator_settings() -> str:
+    """Give the settings that torch's allocator starts with; the general name goes before the old one, as in torch."""
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 class DeviceMemoryError(RuntimeError):
@@ -106,8 +112,8 @@ class Device(MemoryReader, Protocol):
     def synchronize(self) -> None:
         """Wait for the device to finish its work."""
 
-    def split_limit(self, mib: int) -> AbstractContextManager[object]:
-        """Keep the allocator from splitting blocks of `mib` MiB and more meanwhile."""
+    def split_limit(self, mib: int) -> AbstractContextManager[bool]:
+        """Keep the allocator from splitting blocks of `mib` MiB and more meanwhile; gives whether it can be kept."""
 
     def graph_pool(self) -> GraphPool:
         """Open a private pool to capture graphs into."""
@@ -154,7 +160,8 @@ class CudaDevice:
         import torch
 
         if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-            raise LookupError(f"torch sees no CUDA device {index}: use --device sim:H100-80GB, or check the driver")
+            why = "this torch is built without CUDA" if torch.version.cuda is None else "check the driver"
+            raise LookupError(f"torch sees no CUDA device {index} ({why}): --device sim:H100-80GB simulates one")
         self.index = index
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
@@ -221,24 +228,24 @@ class CudaDevice:
         torch.cuda.synchronize(self.index)
 
     @contextmanager
-    def split_limit(self, mib: int) -> Iterator[None]:
+    def split_limit(self, mib: int) -> Iterator[bool]:
         """Set max_split_size_mb beside the options already set, and restore those afterwards.
 
         vLLM 0.31-0.33, vllm/v1/worker/gpu_worker.py: Worker._scoped_allocator_max_split. An allocator without
-        the setter (torch before 2.9, or not the native one) is left as it is, as there.
+        the setter (torch before 2.10, or not the native one) is left as it is, as there.
         """
         import torch
 
         setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # noqa: SLF001  no public setter exists
         if setter is None or torch.cuda.get_allocator_backend() != "native":
-            yield
+            yield False
             return
         getter = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # noqa: SLF001
-        before = str(getter()) if getter is not None else os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        before = str(getter()) if getter is not None else allocator_settings()
         options = [option for option in (before.strip().rstrip(","), f"max_split_size_mb:{mib}") if option]
         setter(",".join(options))
         try:
-            yield
+            yield True
         finally:
             setter(before)
 
@@ -253,4 +260,4 @@ class CudaDevice:
         uuid = getattr(torch.cuda.get_device_properties(self.index), "uuid", None)
         if uuid is None:
             return Unread("this torch does not tell the card's UUID")
-        return compute_processes(f"GPU-{uuid}")
+        return compute_processes(f"{'GPU' if mig_of(self.name) == 'no' else 'MIG'}-{uuid}")

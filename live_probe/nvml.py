@@ -14,9 +14,10 @@ Answer = TypeVar("Answer")
 
 
 def compute_processes(uuid: str) -> tuple[DeviceProcess, ...] | Unread:
-    """List the compute processes on the card of that UUID with the bytes each holds.
+    """List the compute processes on the card or MIG slice of that UUID with the bytes each holds.
 
-    A container sees its own processes only, and WSL hides the sizes: such a size is Unread.
+    A container sees its own processes only, or those of the host by the host's numbers; WSL hides the sizes: such a
+    size is Unread.
     """
 
     def listed(nvml: ModuleType) -> tuple[DeviceProcess, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import torch
 
+from live_probe.device import allocator_settings
 from live_probe.eras import NEWEST, release_of
 from live_probe.launch import resolve
 from live_probe.measurement import ONLY_RANK, Environment, ProbeRecord
@@ -75,7 +75,7 @@ def environment(device: Device, version: str, ranks: int = 1) -> Environment:
     if release_of(version) > NEWEST:
         newest = ".".join(str(part) for part in NEWEST)
         notes.append(f"the sequence is that of {newest}, the newest release whose sources were read")
-    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF")
+    settings = allocator_settings()
     if settings:
         notes.append(f"allocator settings {settings}")
     return Environment(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable  # noqa: TC003  NamedTuple fields are evaluated by get_type_hints
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -298,13 +298,16 @@ class StartUp:
 
     @contextmanager
     def _taking(self, step: str) -> Iterator[Snapshot]:
-        """Put a step between two snapshots; the second is taken even if the step dies."""
+        """Put a step between two snapshots; the second is taken even if the step dies, where the card still answers."""
         outer, self._step = self._step, step
         before = self._snapshot(step, "before")
         try:
             yield before
-        finally:
-            self._snapshot(step, "after")
+        except BaseException:
+            with suppress(RuntimeError):
+                self._snapshot(step, "after")
+            raise
+        self._snapshot(step, "after")
         self._step = outer
 
     def _snapshot(self, step: str, when: When) -> Snapshot:
@@ -331,7 +334,11 @@ class StartUp:
         return self._measured[name].value
 
     def _failure(self, error: BaseException) -> Failure:
-        free, total = self._device.memory()
+        try:
+            free, total = self._device.memory()
+        except RuntimeError:  # a card that has failed answers no more: the last snapshot stands then
+            last = self._snapshots[-1] if self._snapshots else None
+            free, total = (last.free, last.total) if last else (0, 0)
         kind = INTERRUPTED if isinstance(error, KeyboardInterrupt) else type(error).__name__
         message = str(error).splitlines()[0] if str(error) else kind
         return Failure(self._step, kind, message, free, total)
@@ -343,4 +350,5 @@ class StartUp:
             if hasattr(self, name):
                 delattr(self, name)
         self._pool_tensors = []
-        self._device.empty_cache()
+        with suppress(RuntimeError):  # nothing is measured after this
+            self._device.empty_cache()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from live_probe.measurement import DeviceProcess
 
 MIB = 1 << 20
+CONTEXT = 768 * MIB
+"""More than a CUDA context with its libraries takes: 0.5 GiB on H100."""
 
 
 class SharedDeviceError(RuntimeError):
@@ -39,16 +41,21 @@ def uma_of(device: Device) -> str:
 
 
 def others_hold(device: Device, processes: tuple[DeviceProcess, ...] | Unread) -> int:
-    """Give the bytes that other processes hold, by the driver's list.
+    """Give the bytes that other processes hold, by the driver's list or by what is gone from the card.
 
-    Where the list or a size in it cannot be read, everything in use that this process' allocator does not hold
-    counts, this process' own context included.
+    In a container the list leaves out processes of others, or names this one by a number of the host's: then what is
+    gone beyond a context of this process' own is theirs. Where the list or a size in it cannot be read, everything in
+    use that this process' allocator does not hold counts, this process' own context included.
     """
-    if not isinstance(processes, Unread):
-        sizes = [process.used for process in processes if process.pid != os.getpid()]
-        if not any(isinstance(size, Unread) for size in sizes):
-            return sum(size for size in sizes if not isinstance(size, Unread))
-    return in_use_outside_torch(device)
+    outside = in_use_outside_torch(device)
+    if isinstance(processes, Unread):
+        return outside
+    sizes = [(process.pid == os.getpid(), process.used) for process in processes]
+    if any(isinstance(size, Unread) for _, size in sizes):
+        return outside
+    mine = [size - device.stats().reserved for own, size in sizes if own and not isinstance(size, Unread)]
+    listed = sum(size for own, size in sizes if not own and not isinstance(size, Unread))
+    return max(listed, outside - max(CONTEXT, *mine, 0))
 
 
 def in_use_outside_torch(device: Device) -> int:

@@ -146,11 +146,11 @@ class SimulatedDevice:
         """Nothing runs asynchronously here."""
 
     @contextmanager
-    def split_limit(self, mib: int) -> Iterator[None]:
+    def split_limit(self, mib: int) -> Iterator[bool]:
         """Set the modelled allocator's max_split_size meanwhile."""
         before, self.allocator.max_split_size = self.allocator.max_split_size, mib * MIB
         try:
-            yield
+            yield True
         finally:
             self.allocator.max_split_size = before
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,10 @@ class StepRecorder:
         self._journal.write(entry)
 
     def framed(self, step: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Give `method` with a snapshot before and after it, and its failure if it fails."""
+        """Give `method` with a snapshot before and after it, and its failure if it fails.
+
+        A card that has failed answers no more: then its failure stands without the snapshot and the free memory.
+        """
 
         @wraps(method)
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  the engine's own signature passes through
@@ -47,10 +50,13 @@ class StepRecorder:
             try:
                 result = method(*args, **kwargs)
                 self._note_result(step, result)
-                return result
-            finally:
-                self._snapshot(step, "after")
-                self._note_failure(step)
+            except BaseException as error:
+                with suppress(RuntimeError):
+                    self._snapshot(step, "after")
+                self._note_failure(step, error)
+                raise
+            self._snapshot(step, "after")
+            return result
 
         return run
 
@@ -64,12 +70,13 @@ class StepRecorder:
         if name is not None and isinstance(result, int | float) and not isinstance(result, bool):
             self._journal.write(Measurement(name, int(result), "B", f"returned by {step}", (step,)))
 
-    def _note_failure(self, step: str) -> None:
-        error = sys.exception()
-        if error is None or getattr(error, "_kvf_noted", False):
+    def _note_failure(self, step: str, error: BaseException) -> None:
+        if getattr(error, "_kvf_noted", False):
             return
-        reader = self._find_reader()
-        free, total = reader.memory() if reader is not None else (0, 0)
+        reader, free, total = self._find_reader(), 0, 0
+        if reader is not None:
+            with suppress(RuntimeError):
+                free, total = reader.memory()
         lines = str(error).splitlines()
         self._journal.write(Failure(step, type(error).__name__, lines[0] if lines else "", free, total))
         error._kvf_noted = True  # type: ignore[attr-defined]  # noqa: SLF001  an outer step must not claim it again

@@ -14,6 +14,7 @@ STAND_IN_TORCH = """
 class cuda:
     is_available = staticmethod(lambda: bool(CARDS))
     device_count = staticmethod(lambda: CARDS)
+    init = staticmethod(lambda: None)
     set_device = staticmethod(lambda device: None)
     mem_get_info = staticmethod(lambda index: (80 << 30, 85028896768))
     memory_stats = staticmethod(lambda index: {})

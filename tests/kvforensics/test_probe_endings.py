@@ -169,6 +169,21 @@ def test_a_card_that_others_hold_is_refused(engine, tmp_path):
     assert "--share" in err
 
 
+def test_a_card_that_does_not_open_is_named(engine, tmp_path):
+    """Only the cards that a start takes are opened at all."""
+    engine(1)
+    broken = STAND_IN_TORCH.replace("CARDS, __version__ = 0", "CARDS, __version__ = 2").replace(
+        "set_device = staticmethod(lambda device: None)", "set_device = staticmethod(lambda device: device.broken())"
+    ).replace("def __init__(self, *names): pass", "def __init__(self, kind, index): self.index = index\n"
+              "    def broken(self):\n        if self.index: raise RuntimeError('CUDA error: busy\\nmore')")  # fmt: skip
+    (tmp_path / "site" / "torch.py").write_text(broken)
+    asked = ("probe", "--engine", "vllm", "--model", config_file(tmp_path), "--share")
+    assert run(*asked)[0] == 0
+    code, out, err = run(*asked, "--tensor-parallel-size", "2")
+    assert (code, out) == (2, "")
+    assert "CUDA device 1 does not open: CUDA error: busy; --python" in err
+
+
 def heeding_signals():
     """Undo what `nohup` and a shell's `&` leave to their children: Ctrl-C and a closed terminal ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

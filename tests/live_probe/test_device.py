@@ -101,6 +101,21 @@ def test_a_foreign_allocator_is_left_alone(cuda, monkeypatch):
     assert calls == []
 
 
+def test_an_older_torch_gets_its_settings_from_the_environment(cuda, monkeypatch):
+    """2.10 and 2.11 have no getter; the general name goes first, and a torch that has no setter says so."""
+    calls = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", calls.append, raising=False)
+    monkeypatch.delattr(torch._C, "_accelerator_getAllocatorSettings", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "old:1")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:8")
+    with CudaDevice().split_limit(20) as limited:
+        assert limited
+    assert calls == ["roundup_power2_divisions:8,max_split_size_mb:20", "roundup_power2_divisions:8"]
+    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings")
+    with CudaDevice().split_limit(20) as limited:
+        assert not limited
+
+
 def test_torch_out_of_memory_becomes_ours(cuda):
     """One line, with the cause kept."""
     with pytest.raises(DeviceMemoryError, match=r"first line$") as caught, CudaDevice().running():

@@ -2,15 +2,17 @@
 
 import ctypes
 
-from live_probe.driver import cuda_device_count
+import pytest
+
+from live_probe.driver import DriverRefusesError, cuda_device_count
 
 
 def test_without_a_driver_there_is_no_card():
     assert cuda_device_count("libno-such-driver.so.1") == 0
 
 
-def test_the_driver_is_asked_and_its_refusal_counts_as_none(monkeypatch):
-    """cuInit answers 100 where a driver has no device."""
+def test_the_driver_is_asked_and_what_it_refuses_is_said(monkeypatch):
+    """cuInit answers 100 where a driver has no device; a broken one is no missing one."""
 
     class Driver:
         def __init__(self, started):
@@ -24,3 +26,6 @@ def test_the_driver_is_asked_and_its_refusal_counts_as_none(monkeypatch):
     assert cuda_device_count() == 3
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Driver(100))
     assert cuda_device_count() == 0
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: Driver(802))
+    with pytest.raises(DriverRefusesError, match=r"\(error 802\)$"):
+        cuda_device_count()

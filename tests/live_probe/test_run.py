@@ -77,8 +77,17 @@ def test_others_are_counted_by_the_drivers_list_or_by_what_is_in_use(make_device
     device = make_device(1024, used=400)
     mine = DeviceProcess(os.getpid(), 300 * MIB)
     assert others_hold(device, (mine, DeviceProcess(1, 5 * MIB))) == 5 * MIB
+    assert others_hold(device, ()) == 0
     assert others_hold(device, (mine, DeviceProcess(1, Unread("hidden")))) == 400 * MIB
     assert others_hold(device, Unread("no NVML")) == 400 * MIB
+
+
+@pytest.mark.parametrize("own", [os.getpid(), 7, None])
+def test_what_a_container_hides_counts_as_others(make_device, own):
+    """Whether it lists this process, by a number of its own or the host's, or no one: 3 GiB are gone from the card."""
+    device = make_device(8192, used=3 * 1024, context=512 * MIB)
+    listed = () if own is None else (DeviceProcess(own, 512 * MIB),)
+    assert 2048 * MIB < others_hold(device, listed) <= 3072 * MIB
 
 
 def test_an_unknown_model_is_refused_before_anything_is_allocated(config, make_device):

@@ -1,14 +1,16 @@
 """The comparison of a card with its model: here on simulated cards, on a real one with `pytest -m gpu`."""
 
+import warnings
+
 import pytest
 import torch
 
 from kvforensics.probe_cache import cache_plans
 from live_probe.allocator import MIB
 from live_probe.cards import EARLIER_WORKSPACE, HOPPER_WORKSPACE
-from live_probe.device import CudaDevice
+from live_probe.device import CudaDevice, allocator_settings
 from live_probe.launch import LaunchOptions
-from live_probe.selfcheck import Check, check_allocator, check_device, table, twin_of
+from live_probe.selfcheck import RELEASES, Check, check_allocator, check_device, table, twin_of
 from tests.live_probe.tiny import tiny
 
 SMALL = LaunchOptions(0.9, None, 256, 16, cudagraph_capture_sizes=(16, 8, 1))
@@ -56,8 +58,12 @@ def test_the_table_is_one_line_a_check():
 @pytest.fixture(scope="module")
 def card():
     """The real card, and everything checked on it once, in order."""
-    if not torch.cuda.is_available():
-        pytest.skip("torch sees no CUDA device")
+    if allocator_settings():
+        pytest.skip("the allocator is modelled with its default settings: unset PYTORCH_ALLOC_CONF")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a driver too old for torch is no error of ours
+        if not torch.cuda.is_available():
+            pytest.skip("torch sees no CUDA device")
     return list(check_device(CudaDevice(), cache_plans))
 
 
@@ -66,14 +72,24 @@ def card():
 def test_the_card_holds_against_its_model(card, subject):
     """Byte for byte where promised, H within 3 %."""
     about = [check for check in card if subject in check.name and check.holds is not None]
-    assert about
+    assert about, table(card)
     assert all(check.holds for check in about), table(about)
 
 
 @pytest.mark.gpu
+def test_every_check_of_the_card_holds(card):
+    """The starts themselves among them: one that dies has nothing to compare."""
+    assert [check for check in card if check.holds is False] == [], table(card)
+    assert len(card) == 2 + 7 * len(RELEASES)
+
+
+@pytest.mark.gpu
 def test_nothing_stays_on_the_card(card):
-    """Only cuBLAS' workspaces, of the ordinary stream and of the one that graphs are captured on: 32 MiB each at most."""
+    """Only workspaces of cuBLAS, of the ordinary stream and of the one that graphs are captured on, and of cuBLASLt.
+
+    32 MiB at most each of the first, 1 MiB the last where torch keeps it apart; torch before 2.12 keeps them all.
+    """
     device = CudaDevice()
     device.empty_cache()
     assert card
-    assert device.stats().allocated <= 2 * 32 * MIB + MIB
+    assert device.stats().allocated <= 2 * 32 * MIB + 4 * MIB

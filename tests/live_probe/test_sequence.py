@@ -246,6 +246,25 @@ def test_the_estimate_can_be_switched_off(start, make_device, options):
     assert read["cudagraph_memory_estimate"] > 0 == read["cudagraph_memory_applied"]
 
 
+def test_a_card_that_answers_no_more_still_leaves_its_ledger(start, make_device):
+    """After a fault of a kernel every call fails: the first message stands, with what was free before."""
+    device = make_device()
+
+    def fail(snapshot):
+        if (snapshot.step, snapshot.when) == ("profile_run", "before"):
+            device.synchronize = device.memory = device.empty_cache = refuse
+            raise RuntimeError("CUDA error: an illegal memory access")
+
+    def refuse():
+        raise RuntimeError("CUDA error: again")
+
+    total = device.memory().total
+    result = start(device, on_snapshot=fail)
+    assert result.failure.message == "CUDA error: an illegal memory access"
+    assert (result.failure.step, result.failure.total) == ("profile_run", total)
+    assert result.failure.free == result.snapshots[-1].free
+
+
 def test_the_split_limit_frees_what_a_small_tenant_would_pin(start, make_device, config):
     """0.21 charges whole 2 MiB steps for large weights where 0.20 shares segments."""
     wide = {**config, "hidden_size": 1024, "intermediate_size": 5248, "num_attention_heads": 8}

@@ -10,6 +10,7 @@ from live_probe.child_process import ENGINES
 from live_probe.device import AllocatorStats, MemoryInfo
 from live_probe.host import HostMemory
 from live_probe.journal import Journal, read_journal
+from live_probe.measurement import Failure
 from live_probe.step_recorder import StepRecorder
 from live_probe.vllm_worker import ProbeSetupError, Recorded, rank_name, reader_of
 from live_probe.worker_reading import read_worker
@@ -229,6 +230,21 @@ def test_a_step_that_fails_is_named_once_and_raised(made, tmp_path):
     failure = journal(tmp_path).failure
     assert (failure.step, failure.kind, failure.message) == ("profile_run", "MemoryError", "no room")
     assert failure.total > failure.free > 0
+
+
+def test_a_card_that_answers_no_more_still_leaves_its_failure(tmp_path):
+    """After a kernel's fault the snapshot behind the step fails too; the first message is what the journal holds."""
+    reader = HostMemory()
+
+    def fail():
+        reader.memory = fail
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    path = tmp_path / "rank-3.jsonl"
+    with pytest.raises(RuntimeError, match="illegal"):
+        StepRecorder(Journal(path), "rank 3", lambda: reader).framed("capture_model", fail)()
+    failure = read_journal(path).failure
+    assert failure == Failure("capture_model", "RuntimeError", "CUDA error: an illegal memory access", 0, 0)
 
 
 def test_without_a_folder_the_worker_says_what_to_set(vllm, monkeypatch):
