@@ -10,7 +10,7 @@ from live_probe.child_process import ENGINES
 from live_probe.device import AllocatorStats, MemoryInfo
 from live_probe.host import HostMemory
 from live_probe.journal import Journal, read_journal
-from live_probe.measurement import Failure
+from live_probe.measurement import Environment, Failure
 from live_probe.step_recorder import StepRecorder
 from live_probe.vllm_worker import ProbeSetupError, Recorded, rank_name, reader_of
 from live_probe.worker_reading import read_worker
@@ -241,8 +241,10 @@ def test_a_card_that_answers_no_more_still_leaves_its_failure(tmp_path):
         raise RuntimeError("CUDA error: an illegal memory access")
 
     path = tmp_path / "rank-3.jsonl"
+    written = Journal(path)
+    written.write(Environment("card", False, "vllm", "0.33.0", "2.13", "550"))
     with pytest.raises(RuntimeError, match="illegal"):
-        StepRecorder(Journal(path), "rank 3", lambda: reader).framed("capture_model", fail)()
+        StepRecorder(written, "rank 3", lambda: reader).framed("capture_model", fail)()
     failure = read_journal(path).failure
     assert failure == Failure("capture_model", "RuntimeError", "CUDA error: an illegal memory access", 0, 0)
 
