@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvforensics.report.document import Figure
     from kvforensics.report.look import Look
     from reconstruct.ledger import EngineLedger, Quantity
+    from reconstruct.predict.defaults import Settled
     from reconstruct.predict.ledger import Prediction
 
 LINES = (
@@ -82,7 +83,7 @@ def _facts(plan: Plan, look: Look) -> tuple[tuple[str, str], ...]:
         ("DP", scenario.data_parallel_size),
     ]
     found = [
-        ("engine", f"{settled.engine}, {settled.runner} model runner" if settled else ""),
+        ("engine", _engine(settled) if settled else ""),
         ("card", scenario.hardware.name),
         ("parallel", ", ".join(f"{name} {size}" for name, size in sizes if size > 1) or "one card"),
     ]
@@ -97,6 +98,10 @@ def _facts(plan: Plan, look: Look) -> tuple[tuple[str, str], ...]:
         found.append(("settings", told))
     found.append(("why", failing.detail if failing else ""))
     return tuple((label, quoted(text, mask=look.redact, most=300)) for label, text in found if text)
+
+
+def _engine(settled: Settled) -> str:
+    return f"{settled.engine}, {settled.runner} model runner" if settled.engine == "V1" else settled.engine
 
 
 def _verdict(prediction: Prediction) -> str:

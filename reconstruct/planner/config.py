@@ -11,6 +11,7 @@ from parsers.tuples import NamedTuple
 from reconstruct.planner.config_backends import Setting, capability
 from reconstruct.planner.config_blocks import Blocks, Caching, Edges, Pages, blocks_of, state_bytes
 from reconstruct.planner.config_dtype import cache_dtype, model_dtype
+from reconstruct.planner.config_engine import runs_v0
 from reconstruct.planner.config_length import max_model_len
 from reconstruct.planner.config_specs import Scene, specs_of, state_dtypes, token_bytes
 from reconstruct.planner.config_stages import skipped_layers, split_layers
@@ -96,27 +97,10 @@ def layer_specs(config: Mapping[str, object], launch: Launch) -> ConfigSpecs:
     settled = launch._replace(
         max_model_len=length,
         autofit=launch.autofit or launch.max_model_len == AUTO_FIT,
-        use_v1=not _on_v0(geometry, scene.cache_dtype, release) if launch.use_v1 is None else launch.use_v1,
+        use_v1=not runs_v0(geometry, scene, launch) if launch.use_v1 is None else launch.use_v1,
         disable_hybrid_kv_cache_manager=launch.disable_hybrid_kv_cache_manager or _without_groups(geometry, launch),
     )
     return ConfigSpecs(stages, settled)
-
-
-def _on_v0(geometry: Geometry, cached: str, release: tuple[int, ...]) -> bool:
-    """Whether a release runs a model on its V0 engine unless told otherwise.
-
-    Source: V1 is the default from 0.8.0 (envs.py VLLM_USE_V1), except for what engine/arg_utils.py
-    _is_v1_supported_oracle lists: quantised caches up to 0.8.3, recurrent layers up to 0.9.1, encoder-decoders up to
-    0.10.1.
-    """
-    if release < (0, 8):
-        return True
-    parts = {type(part) for layer in geometry.layers for part in layer}
-    return (
-        (release < (0, 8, 4) and cached != "auto")
-        or (release < (0, 9, 2) and State in parts)
-        or (release < (0, 10, 2) and geometry.encoder_decoder)
-    )
 
 
 def _without_groups(geometry: Geometry, launch: Launch) -> bool:

@@ -29,6 +29,7 @@ _MAJORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("10", ("B100", "B200", "B300", "GB200", "GB300", "BLACKWELL")),
     ("12", ("RTX 50", "RTX PRO 6000", "GB10")),
     ("8", ("A100", "A800", "A10", "A30", "A40", "A6000", "RTX A", "RTX 30", "RTX 40", "L4", "L20", "L40", "RTX 6000")),
+    ("7", ("T4", "V100", "RTX 20")),
     ("cpu", ("CPU",)),
 )
 
@@ -63,7 +64,7 @@ class Backend(NamedTuple):
 class Setting(NamedTuple):
     """What backend selection looks at besides the layer.
 
-    major: compute capability ("8", "9", "10", "12", "cpu"). asked: the user's block size. heads, kv_heads: of one rank,
+    major: compute capability ("7" to "10", "12", "cpu"). asked: the user's block size. heads, kv_heads: of one rank,
     from the config as a whole. widest: the config's largest head size. nope: qk_nope_head_dim.
     """
 
@@ -171,6 +172,8 @@ def _flash_sizes(head_size: int, setting: Setting, dtype: str) -> tuple[Size, ..
 
 def _flash(layer: Attention, setting: Setting, dtype: str) -> Backend | None:
     """FlashAttention: fp8 on Hopper only; alibi needs version 2, which has no fp8 (flash_attn.py)."""
+    if setting.major == "7":
+        return None
     if setting.major == "12" and dtype not in _PLAIN:
         return None
     if layer.head_size % 8 or layer.head_size > 512 or dtype not in _PLAIN | _E4M3:

@@ -36,9 +36,7 @@ class Capacity(NamedTuple):
 def capacity_of(scenario: Scenario, settled: Settled, built: ConfigSpecs, stages: Sequence[StageTerms]) -> Capacity:
     """Plan the pool. Raises Unsupported where the planner does not know the release."""
     low, high = _pools(scenario, stages)
-    launch = built.launch._replace(
-        max_num_seqs=settled.sequences, max_num_batched_tokens=settled.batched_tokens, use_v1=settled.engine == "V1"
-    )
+    launch = built.launch._replace(max_num_seqs=settled.sequences, max_num_batched_tokens=settled.batched_tokens)
     ends: list[KvPlan | str] = []
     for pools in (low, high):
         try:

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING
 from parsers.tuples import NamedTuple
 from reconstruct.eras import era
 from reconstruct.planner.config_dtype import model_dtype
+from reconstruct.planner.models.view import view_of
 from reconstruct.planner.pages import round_up
-from reconstruct.planner.rules import precedes_v1
-from reconstruct.planner.spec import dtype_size
+from reconstruct.planner.spec import MLA_LIKE, dtype_size
 from reconstruct.predict.runner import runner_of
+from reconstruct.predict.shape import is_multimodal
 from reconstruct.rounding import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconstruct.eras import Era
+    from reconstruct.planner.config import ConfigSpecs
     from reconstruct.predict.hardware import Hardware
     from reconstruct.predict.scenario import Scenario
 
 V0_SEQUENCES, V0_TOKENS = 256, 2048
+LONG, POOLED_TOKENS = 32768, 32768
+"""Tokens beyond which V0 chunks prompts by itself, and that pooling models take at least."""
 
 
 class Settled(NamedTuple):
@@ -78,16 +84,52 @@ CAPPED = (0, 11, 1)
 """The release from which a default batch holds no more than all sequences of full length (engine/arg_utils.py)."""
 
 
-def default_batched_tokens(scenario: Scenario, engine: str, length: int, sequences: int) -> int:
-    """max_num_batched_tokens: by card and by who starts the engine; V0 without chunked prefill takes the whole length."""
-    release = scenario.release
-    if engine == "V0":
-        return max(length, V0_TOKENS) if length <= 32768 else V0_TOKENS
+def default_batched_tokens(scenario: Scenario, built: ConfigSpecs, sequences: int) -> int:
+    """max_num_batched_tokens: by card and by who starts the engine; V0's follows the length where prompts stay whole."""
+    release, length = scenario.release, built.launch.max_model_len or 0
+    if not built.launch.use_v1:
+        return _v0_tokens(scenario, built, length)
     tier = card_tier(scenario.hardware, release) if release >= (0, 8) else 1
     found = (2048, 8192, 16384)[tier]
     if scenario.offline:
         found = (8192, 16384, 16384)[tier]
     return min(found, sequences * length) if release >= CAPPED else found
+
+
+def _v0_tokens(scenario: Scenario, built: ConfigSpecs, length: int) -> int:
+    """Give V0's default: prompts are chunked by themselves only beyond 32768 tokens, and not for every model.
+
+    Source: engine/arg_utils.py create_engine_config and config.py SchedulerConfig of 0.5.3.post1, 0.5.5, 0.6.4.post1,
+    0.6.5, 0.7.3; arg_utils.py _set_default_args_v0 of 0.8.5.
+    """
+    release, launch = scenario.release, built.launch
+    kinds = {spec.kind for stage in built.stages for spec in stage}
+    multimodal = is_multimodal(scenario.config) and release >= (0, 6, 4)
+    whole = (
+        length <= LONG
+        or release < (0, 5, 3)
+        or not scenario.hardware.is_cuda
+        or launch.runner == "pooling"
+        or scenario.lora
+        or launch.speculative_config is not None
+        or multimodal
+        or _slides(scenario.config)
+        or (release >= (0, 8) and bool(kinds & MLA_LIKE))
+    )
+    chunk = 512 if release < (0, 6, 5) else V0_TOKENS
+    least = POOLED_TOKENS if launch.runner == "pooling" else 5120 if multimodal else 0
+    return max(max(length, V0_TOKENS) if whole else chunk, least)
+
+
+def _slides(config: Mapping[str, object]) -> bool:
+    """Whether every layer has a window, by what 0.5 to 0.8 read of the config (config.py get_sliding_window)."""
+    view = view_of(config)
+    interleaved = view.model_type.startswith(("gemma2", "gemma3", "cohere2"))
+    return (
+        view.maybe_number("sliding_window") is not None
+        and view.get("use_sliding_window") is not False
+        and not interleaved
+    )
 
 
 def capture_sizes(largest: int, release: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,10 +172,10 @@ def captured(scenario: Scenario, engine: str, sequences: int, tokens: int) -> Ca
     return Captured(cases * len(sizes), cases * len(full), sizes[-1], full[-1] if full else 0)
 
 
-def settled(scenario: Scenario, length: int) -> Settled:
-    """Fill in what was not given; `length` is the model's max_model_len in force. Raises Unsupported for a dtype."""
-    release, launch = scenario.release, scenario.launch
-    engine = "V0" if (not launch.use_v1 if launch.use_v1 is not None else precedes_v1(launch.engine_version)) else "V1"
+def settled(scenario: Scenario, built: ConfigSpecs) -> Settled:
+    """Fill in what was not given; `built` has the engine and the length in force. Raises Unsupported for a dtype."""
+    release, launch = scenario.release, built.launch
+    engine = "V1" if launch.use_v1 else "V0"
     behaviour = era(scenario.place, engine)
     defaulted = []
     utilization = scenario.gpu_memory_utilization
@@ -146,7 +188,7 @@ def settled(scenario: Scenario, length: int) -> Settled:
         defaulted.append("max_num_seqs")
     tokens = launch.max_num_batched_tokens
     if not scenario.batched_tokens_given:
-        tokens = default_batched_tokens(scenario, engine, length, sequences)
+        tokens = default_batched_tokens(scenario, built, sequences)
         defaulted.append("max_num_batched_tokens")
     sequences = min(sequences, tokens) if release >= (0, 8) else sequences
     dtype = model_dtype(scenario.config, launch, release)
@@ -161,7 +203,7 @@ def settled(scenario: Scenario, length: int) -> Settled:
         tokens,
         dtype,
         dtype_size(dtype),
-        length,
+        launch.max_model_len or 0,
         graphs,
         tuple(defaulted),
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parsers.tuples import NamedTuple
 from reconstruct.planner.pages import cdiv
+from reconstruct.predict.cost import Cost
 from reconstruct.predict.feed_forward import has_experts, shared_intermediate
 
 if TYPE_CHECKING:
@@ -23,31 +23,6 @@ EAGER, EAGER_GEMMA = (2, 3), (4, 4)
 (models/llama.py), which norms write over, but Gemma's write new tensors (layers/layernorm.py GemmaRMSNorm)."""
 TORCH_2_9, OUT_OF_PLACE = (0, 11, 1), (0, 11, 1)
 """The release that took torch 2.9, and from which on the experts' result is a tensor of its own."""
-
-
-class Cost(NamedTuple):
-    """Bytes of something at least, at most, and likely."""
-
-    low: int
-    high: int
-    likely: int
-
-    @classmethod
-    def exactly(cls, bytes_: int) -> Cost:
-        """Give the cost of what takes so much in any case."""
-        return cls(bytes_, bytes_, bytes_)
-
-    def plus(self, other: Cost) -> Cost:
-        """Give the cost of both."""
-        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
-
-    def times(self, factor: int, plus: int) -> Cost:
-        """Give the cost of `factor` pieces and something besides."""
-        return Cost(*(end * factor + plus for end in self))
-
-    def larger(self, other: Cost) -> Cost:
-        """Give the cost of whichever takes more."""
-        return Cost(*map(max, self, other))
 
 
 def forward_cost(subject: Subject, experts: Workspace) -> Cost:

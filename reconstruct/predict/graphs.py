@@ -84,9 +84,11 @@ def graphs_of(subject: Subject) -> Graphs:
     nominal = _nominal(subject)
     band = _row(f"graphs.actual.{'experts' if subject.shape.experts else 'dense'}", subject)
     actual = _spread(nominal, band.low, band.high)
+    actual = _at_least_a_few(actual)
     nominal = int(nominal * (1 + band.value))
-    if subject.settled.engine == "V0" or not subject.hardware.is_cuda or subject.hardware.integrated:
-        wide = constant("graphs.unmodelled")
+    odd = not subject.hardware.is_cuda or subject.hardware.integrated
+    if odd or subject.settled.engine == "V0":
+        wide = constant("graphs.unmodelled" if odd else "graphs.v0")
         actual = Interval(int(wide.low * MIB), int(wide.high * MIB))
     estimate, likely, reasons = _estimate(subject)
     if era.estimate == "none":
@@ -143,12 +145,17 @@ def _estimate(subject: Subject) -> tuple[Interval, int, tuple[str, ...]]:
     rest = second * max(graphs.piecewise - 1, 0) + full * max(graphs.full - 1, 0)
     nominal = int((first + rest) * MIB)
     return (
-        _spread(nominal, band.low, band.high),
+        _at_least_a_few(_spread(nominal, band.low, band.high)),
         int(nominal * (1 + band.value)),
         (
             "one estimate in sixteen exceeds this band by up to 1 GiB: a fresh segment in the second capture is multiplied",
         ),
     )
+
+
+def _at_least_a_few(band: Interval) -> Interval:
+    """Let a band reach what a handful of graphs takes: what the first ones load does not shrink with their number."""
+    return Interval(band.low, max(band.high or 0, int(constant("graphs.few").high * MIB)))
 
 
 def _further(subject: Subject, name: str) -> float:

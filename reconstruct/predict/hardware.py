@@ -24,7 +24,7 @@ class Hardware(NamedTuple):
     @property
     def device(self) -> str:
         """The planner's name for cards that choose attention kernels as this one does (reconstruct.planner Launch)."""
-        return {8: "A100", 9: "H100", 10: "B200", 12: "RTX PRO 6000"}.get(self.capability[0], "A100")
+        return {7: "T4", 8: "A100", 9: "H100", 10: "B200", 12: "RTX PRO 6000"}.get(self.capability[0], "A100")
 
     @property
     def is_cuda(self) -> bool:
@@ -52,7 +52,8 @@ _ROWS = (
     _Row("h200", "hopper", (9, 0), 132), _Row("gh200", "hopper", (9, 0), 132), _Row("gb10", "spark", (12, 1), 48),
     _Row("b300", "blackwell", (10, 3), 148), _Row("b200", "blackwell", (10, 0), 148),
     _Row("rtx pro 6000", "blackwell-rtx", (12, 0), 188), _Row("5090", "blackwell-rtx", (12, 0), 170),
-    _Row("a100", "ampere-dc", (8, 0), 108), _Row("l40", "ada", (8, 9), 142), _Row("l4", "ada", (8, 9), 58),
+    _Row("a100", "ampere-dc", (8, 0), 108), _Row("a800", "ampere-dc", (8, 0), 108),
+    _Row("l40", "ada", (8, 9), 142), _Row("l4", "ada", (8, 9), 58),
     _Row("a40", "ampere", (8, 6), 84), _Row("a6000", "ampere", (8, 6), 84), _Row("a10g", "ampere", (8, 6), 80),
     _Row("a10", "ampere", (8, 6), 72), _Row("t4", "turing", (7, 5), 40), _Row("v100", "volta", (7, 0), 80),
     _Row("3090", "ampere", (8, 6), 82), _Row("4090", "ada", (8, 9), 128), _Row("16 gb consumer", "ada", (8, 9), 76),

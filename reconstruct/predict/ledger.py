@@ -11,7 +11,7 @@ from reconstruct.planner.config_stages import stage_sizes
 from reconstruct.planner.errors import WouldNotStart
 from reconstruct.predict.capacity import Capacity, capacity_of
 from reconstruct.predict.checks import Check, checks_of, verdict_of
-from reconstruct.predict.defaults import default_batched_tokens, settled
+from reconstruct.predict.defaults import settled
 from reconstruct.predict.divisions import check_divides
 from reconstruct.predict.parts import Split
 from reconstruct.predict.peak import Subject
@@ -21,12 +21,13 @@ from reconstruct.predict.terms import stage_terms
 from reconstruct.predict.weights import Placement, stage_weights
 
 if TYPE_CHECKING:
-    from reconstruct.planner.config import ConfigSpecs
     from reconstruct.predict.defaults import Settled
     from reconstruct.predict.scenario import Scenario
     from reconstruct.predict.terms import StageTerms
 
-UNTOLD_LENGTH = 1 << 30
+VENDORS_TRITON = (0, 14)
+"""The release that brings Triton's kernels for mxfp4 experts along (third_party/triton_kernels); older ones run Marlin's
+on Hopper too, unless they were installed apart."""
 TOO_WIDE = 0.15
 """Half a band of M, as a share of M, from which on a prediction answers nothing."""
 
@@ -64,7 +65,7 @@ def predict(scenario: Scenario) -> Prediction:
     answer, not an error.
     """
     try:
-        built = _specs(scenario)
+        built = layer_specs(scenario.config, scenario.launch)
         shape, scheme = shape_of(scenario.config), scheme_of(scenario.config, scenario.quantization)
         ranks = scenario.launch.tensor_parallel_size
         check_divides(shape, scheme, ranks, expert_parallel=scenario.expert_parallel)
@@ -72,12 +73,13 @@ def predict(scenario: Scenario) -> Prediction:
     except WouldNotStart as refusal:
         check = Check("configuration", "fails", str(refusal))
         return Prediction(scenario, None, None, (), (), (), (check,), "does not start", ())
-    found = settled(scenario, built.launch.max_model_len or 0)
+    found = settled(scenario, built)
     experts = ranks * scenario.data_parallel_size if scenario.expert_parallel else 1
     capability = scenario.hardware.capability
     place = Placement(
         Split(ranks, experts), len(sizes), found.width, scenario.release,
-        pooling=scenario.launch.runner == "pooling", marlin=capability[0] != 9,
+        pooling=scenario.launch.runner == "pooling",
+        marlin=capability[0] != 9 or scenario.release < VENDORS_TRITON,
         adapters=scenario.lora, rocm=not scenario.hardware.is_cuda,
     )  # fmt: skip
     weights = stage_weights(scenario.config, shape, scheme, place)
@@ -101,16 +103,6 @@ def _refusals(stages: list[StageTerms]) -> tuple[str, ...]:
         if low is not None and high is not None and high - low > 2 * TOO_WIDE * abs(low + high) / 2:
             return (f"the band of M is wider than {TOO_WIDE:.0%} either way: take it for no answer",)
     return ()
-
-
-def _specs(scenario: Scenario) -> ConfigSpecs:
-    """Give the cache specs under the settings in force; batched tokens decide windows, and their default may need the length."""
-    launch = scenario.launch
-    if scenario.batched_tokens_given:
-        return layer_specs(scenario.config, launch)
-    asked = launch.max_model_len if launch.max_model_len and launch.max_model_len > 0 else UNTOLD_LENGTH
-    tokens = default_batched_tokens(scenario, "V1", asked, launch.max_num_seqs or 256)
-    return layer_specs(scenario.config, launch._replace(max_num_batched_tokens=tokens))
 
 
 def _engine(scenario: Scenario, stages: list[StageTerms], capacity: Capacity) -> EngineLedger:

@@ -14,8 +14,9 @@ from parsers.tuples import NamedTuple
 from reconstruct.interval import Interval
 from reconstruct.planner.pages import cdiv
 from reconstruct.predict.constants import constant
-from reconstruct.predict.forward import Cost, forward_cost
-from reconstruct.predict.images import images_of
+from reconstruct.predict.cost import Cost
+from reconstruct.predict.forward import forward_cost
+from reconstruct.predict.images import images_of, largest_image
 from reconstruct.predict.workspaces import NOTHING, expert_workspace
 from reconstruct.rounding import GIB, MIB
 
@@ -120,10 +121,26 @@ def sampling_cost(subject: Subject) -> Cost:
     s, width, tokens = subject.shape, subject.settled.width, subject.settled.batched_tokens
     if not subject.last or subject.scenario.launch.runner == "pooling":
         return Cost(0, 0, 0)
-    rows = min(subject.settled.sequences, tokens)
-    hidden = tokens * s.hidden * width + 2 * rows * s.hidden * width
     passed = 0 if subject.first else 2 * tokens * s.hidden * width
-    return logit_cost(subject, rows).times(rows * s.vocabulary, hidden + passed)
+    found = [
+        logit_cost(subject, rows).times(rows * s.vocabulary, (tokens + 2 * rows) * s.hidden * width + passed)
+        for rows in sampled_rows(subject)
+    ]
+    return Cost(found[0].low, found[1].high, found[2].likely)
+
+
+def sampled_rows(subject: Subject) -> tuple[int, int, int]:
+    """Rows that the profile run samples, at least, at most and likely: V0 fills its batch with whole images.
+
+    Source: worker/model_runner.py profile_run of 0.5.5 to 0.8.5.
+    """
+    tokens, config = subject.settled.batched_tokens, subject.scenario.config
+    rows = min(subject.settled.sequences, tokens)
+    if subject.settled.engine != "V0" or not subject.shape.multimodal:
+        return rows, rows, rows
+    image = largest_image(config)
+    of_images = rows if image is None else max(1, min(rows, tokens // image))
+    return 1 if image is None else of_images, of_images, of_images
 
 
 def selecting_scratch(subject: Subject) -> int:
@@ -183,8 +200,9 @@ def _highest(phases: Sequence[Phase], images: Images, *, kept: int, stays: int) 
     """Give the highest phase, with images held beside it, less what `stays`; `kept` is there while images are encoded."""
     low = max(phase.cost.low * (1 + phase.error.low) for phase in phases) + _end(images.held.low)
     high = max(phase.cost.high * (1 + phase.error.high) for phase in phases) + _end(images.held.high)
-    likely = max(phase.cost.likely * (1 + phase.error.value) for phase in phases) + _end(images.held.low)
-    return Cost(int(low - stays), int(max(high, images.encoder + kept) - stays), int(likely - stays))
+    likely = max(phase.cost.likely * (1 + phase.error.value) for phase in phases) + images.likely_held
+    encoder = images.encoder.plus(Cost.exactly(kept))
+    return Cost(int(low - stays), int(max(high, encoder.high) - stays), int(max(likely, encoder.likely) - stays))
 
 
 def _end(value: float | None) -> int:

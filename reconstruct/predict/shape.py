@@ -84,8 +84,13 @@ def shape_of(config: Mapping[str, object]) -> Shape:
         experts=experts,
         experts_per_token=_first(view, ("num_experts_per_tok", "experts_per_token")) or 0,
         expert_intermediate=_expert_intermediate(view, trait),
-        multimodal=any(config.get(name) is not None for name in ("vision_config", "audio_config")),
+        multimodal=is_multimodal(config),
     )
+
+
+def is_multimodal(config: Mapping[str, object]) -> bool:
+    """Whether the model takes images or sound besides text."""
+    return any(config.get(name) is not None for name in ("vision_config", "audio_config"))
 
 
 def _intermediate(view: View, trait: Trait, hidden: int) -> int:

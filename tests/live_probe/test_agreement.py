@@ -22,6 +22,7 @@ from live_probe.launch import LaunchOptions
 from live_probe.run import probe
 from live_probe.shape import decoder_shape
 from live_probe.simulated import SimulatedDevice
+from reconstruct.planner.config import layer_specs
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.allocation import SPLIT_LIMIT, Tensor, charged_in_all
 from reconstruct.predict.defaults import settled
@@ -214,7 +215,9 @@ def test_what_experts_keep_is_what_plan_computes(model, version, kept):
     launch = Launch(version, max_model_len=4096, max_num_batched_tokens=4096, max_num_seqs=8)
     scenario = Scenario(config, launch, hardware_of("A100-80GB"), batched_tokens_given=True, enforce_eager=True)
     shape, scheme = shape_of(config), scheme_of(config, None)
-    subject = Subject(scenario, settled(scenario, 4096), shape, scheme, first=True, last=True, layers=2)
+    subject = Subject(
+        scenario, settled(scenario, layer_specs(config, launch)), shape, scheme, first=True, last=True, layers=2
+    )
     workspace = expert_workspace(subject)
     stays = workspace.bytes.low if kept else 0
     assert workspace.persistent == kept

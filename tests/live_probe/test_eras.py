@@ -16,6 +16,7 @@ from live_probe.eras import (
 )
 from live_probe.launch import LaunchError, LaunchOptions, batch_defaults, resolve
 from live_probe.shape import decoder_shape
+from reconstruct.planner.config import layer_specs
 from reconstruct.planner.launch import Launch
 from reconstruct.predict.defaults import settled
 from reconstruct.predict.hardware import hardware_of
@@ -173,7 +174,7 @@ def test_a_default_batch_holds_no_more_than_all_sequences(config, version, asked
     scenario = Scenario(
         config, launch, hardware_of("L4"), batched_tokens_given=asked.max_num_batched_tokens is not None
     )
-    assert settled(scenario, 100).batched_tokens == tokens
+    assert settled(scenario, layer_specs(config, launch)).batched_tokens == tokens
 
 
 @pytest.mark.parametrize("fraction", [0, -1, 1.5, 90])

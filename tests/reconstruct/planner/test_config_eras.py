@@ -129,6 +129,25 @@ def test_an_fp8_cache_fell_back_to_v0_up_to_0_8_3():
     assert layer_specs(configs.LLAMA_8B, launch("0.8.5", kv_cache_dtype="fp8")).launch.use_v1 is True
 
 
+@pytest.mark.parametrize(
+    ("device", "version", "options", "old_engine"),
+    [
+        ("T4", "0.8.5", {}, True), ("V100", "0.10.1", {}, True), ("T4", "0.10.2", {}, False),
+        ("A100", "0.9.2", {"kv_cache_dtype": "fp8"}, True), ("A100", "0.10.2", {"kv_cache_dtype": "fp8"}, False),
+        ("B200", "0.9.2", {"kv_cache_dtype": "fp8"}, True), ("B200", "0.10.0", {"kv_cache_dtype": "fp8"}, False),
+        ("A100", "0.9.1", {"dtype": "float32"}, True), ("A100", "0.9.2", {"dtype": "float32"}, False),
+        ("A100", "0.9.1", {"runner": "pooling"}, True), ("A100", "0.9.2", {"runner": "pooling"}, False),
+        ("A100", "0.8.5", {"pipeline_parallel_size": 2}, True), ("A100", "0.9.0", {"pipeline_parallel_size": 2}, False),
+    ],
+)  # fmt: skip
+def test_what_v1_could_not_do_ran_on_v0(device, version, options, old_engine):
+    """engine/arg_utils.py _is_v1_supported_oracle."""
+    asked = launch(version, device=device, **options)
+    assert layer_specs(configs.LLAMA_8B, asked).launch.use_v1 is not old_engine
+    told = asked._replace(use_v1=old_engine)
+    assert layer_specs(configs.LLAMA_8B, told).launch.use_v1 is old_engine
+
+
 def test_an_architecture_is_refused_before_its_first_release():
     """The registry of 0.10.2 has no DeepSeek-V3.2."""
     with pytest.raises(Unsupported, match=r"0\.11\.0|0\.11\.1|0\.12"):

@@ -16,9 +16,10 @@ def scenario(model=LLAMA_8B, *, gpu="H100-80GB", version="0.19.0", utilization=0
     """Build a scenario; options go to the scenario where it has the field, else to the launch."""
     own = {name: options.pop(name) for name in list(options) if name in Scenario._fields}
     options.setdefault("max_model_len", 8192)
-    launch = Launch(version, **options)
+    hardware = hardware_of(gpu)
+    launch = Launch(version, device=hardware.device, **options)
     found = config if config is not None else full_config(model)
-    return Scenario(found, launch, hardware_of(gpu), utilization, **own)
+    return Scenario(found, launch, hardware, utilization, **own)
 
 
 def decoder(**fields):

@@ -40,6 +40,9 @@ def test_cache_memory_and_tokens_of_real_starts(model, launch, memory, tokens):
 
 ELSEWHERE = [
     ("Qwen/Qwen3-4B", "H100-80GB", "0.10.2", 0.9, {"max_num_batched_tokens": 8192}, 58.05),
+    ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "V100-32GB", "0.7.1", None, {"max_model_len": 2048}, 12.80),
+    ("Qwen/Qwen2.5-7B-Instruct", "V100-32GB", "0.8.5", None, {"max_model_len": 32768}, 9.88),
+    ("Qwen/Qwen3-VL-30B-A3B-Instruct", "H100-NVL", "0.13.0", None, {"compiles": True}, 19.40),
     ("Qwen/Qwen2.5-1.5B-Instruct", "A40", "0.6.6.post1", 0.9, {"max_model_len": 4096}, 35.55),
     ("meta-llama/Llama-3.1-8B-Instruct", "A100-40GB", "0.11.0", None, {"max_model_len": 4096}, 19.24),
     ("meta-llama/Meta-Llama-3-8B-Instruct", "H200", "0.11.2", None,
